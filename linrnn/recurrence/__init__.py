@@ -1,0 +1,81 @@
+"""x_k = λ·x_{k-1} + u_k, forward and backward: the one primitive everything stands on."""
+
+import torch
+from torch import Tensor
+
+from linrnn.errors import shape, wrong_type, wrong_value
+from linrnn.recurrence import op
+from linrnn.recurrence.planes import from_planes, to_planes
+
+__all__ = ["scan", "scan_planes"]
+
+
+def scan(
+    u: Tensor, lam: Tensor, initial: Tensor | None = None, *, reverse: bool = False, resets: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Solve x_k = λ·x_{k-1} + u_k for all steps at once, in complex numbers.
+
+    Differentiable in `u`, `lam` and `initial`, through both results. Scanning a sequence in pieces, with each
+    `final` given as the next `initial`, equals scanning the whole.
+
+    Args:
+        u: complex (batch, length, N), any length including 0.
+        lam: complex (N,), the eigenvalues λ, the same at every step.
+        initial: complex (batch, N), the state before the first step; zero if None.
+        reverse: walk from the last step to the first; `initial` is then the state after the last step.
+        resets: bool (batch, length), true where a new sequence starts: no state crosses from the step before it,
+            in either direction. So with `reverse`, a sequence that starts at the very first step hands on zero.
+
+    Returns:
+        states: complex (batch, length, N), every x_k.
+        final: complex (batch, N), the state to hand on: after the last step, or with `reverse` after the first.
+
+    Example:
+        >>> lam = torch.polar(torch.tensor([0.9]), torch.tensor([0.0]))
+        >>> impulse = torch.zeros(1, 4, 1, dtype=torch.complex64)
+        >>> impulse[:, 0] = 1
+        >>> states, final = scan(impulse, lam)
+        >>> states[0, :, 0].real
+        tensor([1.0000, 0.9000, 0.8100, 0.7290])
+    """
+    if u.dtype not in (torch.complex64, torch.complex128):
+        raise wrong_type("u", "complex64 or complex128", u.dtype)
+    if u.dim() != 3 or u.shape[2] < 1:
+        raise wrong_value("u", "shape (batch, length, N), N at least 1", shape(u))
+    batch, _, n = u.shape
+    for name, x, expected in (("lam", lam, (n,)), ("initial", initial, (batch, n))):
+        if x is None:
+            continue
+        if x.dtype != u.dtype:
+            raise wrong_type(name, f"{u.dtype}, as u", x.dtype)
+        if x.shape != expected:
+            raise wrong_value(name, f"shape {expected}", shape(x))
+    states, final = scan_planes(
+        to_planes(u),
+        to_planes(lam),
+        None if initial is None else to_planes(initial),
+        reverse=reverse,
+        resets=resets,
+    )
+    return from_planes(states), from_planes(final)
+
+
+def scan_planes(
+    u: Tensor, lam: Tensor, initial: Tensor | None = None, *, reverse: bool = False, resets: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The same as `scan` on real planes, real and imaginary part side by side: what layers call.
+
+    Args:
+        u: (batch, length, 2, N) in float32, bfloat16, float16 or float64: the type in which states are stored.
+        lam: (2, N) in float32, or in float64 beside a float64 `u`: the type in which the state is carried.
+        initial: (batch, 2, N) in the type of `lam`; zero if None.
+        reverse, resets: as in `scan`.
+
+    Returns:
+        states: (batch, length, 2, N) in the type of `u`; final: (batch, 2, N) in the type of `lam`.
+    """
+    op.check(u, lam, initial, resets)
+    if initial is None:
+        initial = lam.new_zeros(u.shape[0], 2, u.shape[3])
+    states, final = op.scan(u, lam, initial, resets, reverse)
+    return states, final

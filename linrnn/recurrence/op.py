@@ -1,0 +1,137 @@
+"""The scan as a PyTorch operator: checks, dispatch by device, autograd, fake kernels."""
+
+import functools
+import importlib.util
+import warnings
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linrnn.errors import shape, wrong_type, wrong_value
+from linrnn.recurrence import reference
+from linrnn.recurrence.planes import from_planes
+
+STORAGE = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+def carry_dtype(storage: torch.dtype) -> torch.dtype:
+    """The type in which the state is carried from step to step: float32 or better."""
+    return torch.float64 if storage == torch.float64 else torch.float32
+
+
+def check(u: Tensor, lam: Tensor, initial: Tensor | None, resets: Tensor | None) -> None:
+    """Raise ValueError or TypeError unless the arguments of `scan_planes` fit together."""
+    if u.dtype not in STORAGE:
+        raise wrong_type("u", "float32, bfloat16, float16 or float64", u.dtype)
+    if u.dim() != 4 or u.shape[2] != 2 or u.shape[3] < 1:
+        raise wrong_value("u", "planes of shape (batch, length, 2, N), N at least 1", shape(u))
+    batch, length, _, n = u.shape
+    carry = carry_dtype(u.dtype)
+    for name, x, expected in (("lam", lam, (2, n)), ("initial", initial, (batch, 2, n))):
+        if x is None:
+            continue
+        if x.dtype != carry:
+            raise wrong_type(name, f"{carry} beside u of type {u.dtype}", x.dtype)
+        if x.shape != expected:
+            raise wrong_value(name, f"shape {expected}", shape(x))
+        check_device(name, x, u)
+    if resets is not None:
+        check_resets(resets, u)
+
+
+def check_resets(resets: Tensor, u: Tensor) -> None:
+    if resets.dtype != torch.bool:
+        raise wrong_type("resets", "torch.bool", resets.dtype)
+    if resets.shape != u.shape[:2]:
+        raise wrong_value("resets", f"shape {tuple(u.shape[:2])} (batch, length)", shape(resets))
+    check_device("resets", resets, u)
+
+
+def check_device(name: str, x: Tensor, u: Tensor) -> None:
+    if x.device != u.device:
+        raise wrong_value(name, f"a tensor on {u.device}, as u", f"one on {x.device}")
+
+
+@torch.library.custom_op("linrnn::scan", mutates_args=())
+def scan(u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
+    """States like u, and the state to hand on, on real planes."""
+    return _kernels(u.device.type).scan(u, lam, initial, resets, reverse)  # type: ignore[no-any-return]
+
+
+@torch.library.custom_op("linrnn::scan_backward", mutates_args=())
+def scan_backward(
+    grad_states: Tensor,
+    grad_final: Tensor,
+    states: Tensor,
+    lam: Tensor,
+    initial: Tensor,
+    resets: Tensor | None,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of u, lam and initial."""
+    kernels = _kernels(states.device.type)
+    return kernels.scan_backward(grad_states, grad_final, states, lam, initial, resets, reverse)  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _kernels(device: str) -> ModuleType:
+    """The module that computes `scan` and `scan_backward` on this kind of device; Numba and Triton load here."""
+    if device == "cpu":
+        from linrnn.recurrence import cpu
+
+        return cpu
+    if device == "cuda" and importlib.util.find_spec("triton"):
+        from linrnn.recurrence import gpu
+
+        return gpu
+    from linrnn.recurrence import fallback
+
+    warnings.warn(f"linrnn has no fast scan for {device} here: it runs step by step, slowly", stacklevel=2)
+    return fallback
+
+
+@scan.register_fake
+def _(u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
+    return u.new_empty(u.shape), initial.new_empty(initial.shape)
+
+
+@scan_backward.register_fake
+def _(
+    grad_states: Tensor, grad_final: Tensor, states: Tensor, lam: Tensor, initial: Tensor, *_: object
+) -> tuple[Tensor, Tensor, Tensor]:
+    return states.new_empty(states.shape), lam.new_empty(lam.shape), initial.new_empty(initial.shape)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    _, lam, initial, resets, reverse = inputs
+    ctx.save_for_backward(output[0], lam, initial, resets)  # the states alone: u is not needed again
+    ctx.reverse = reverse
+
+
+def _backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
+    states, lam, initial, resets = ctx.saved_tensors
+    gradients = scan_backward(grad_states, grad_final, states, lam, initial, resets, ctx.reverse)
+    return *gradients, None, None
+
+
+def _keep_all(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs[:-1])
+    ctx.reverse = inputs[-1]
+
+
+def _double_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    """Rarely wanted, so through the reference: exact, and as slow."""
+    *tensors, resets = ctx.saved_tensors
+    with torch.enable_grad():
+        inputs = [t.detach().requires_grad_() for t in tensors]
+        outputs = reference.scan_backward(*(from_planes(t.double()) for t in inputs), reverse=ctx.reverse, resets=resets)
+        wanted = [from_planes(g.double()) for g in grads]
+        objective = sum((o.conj() * g).real.sum() for o, g in zip(outputs, wanted, strict=True))
+        gradients = torch.autograd.grad(objective, inputs, allow_unused=True)
+    return *gradients, None, None
+
+
+scan.register_autograd(_backward, setup_context=_keep)
+scan_backward.register_autograd(_double_backward, setup_context=_keep_all)

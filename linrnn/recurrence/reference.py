@@ -1,0 +1,74 @@
+"""The definition of the scan and of its gradient, in complex double precision, one step at a time.
+
+Slow, differentiable to any order, and meant to be read: every other implementation is tested against it.
+"""
+
+import torch
+from torch import Tensor
+
+
+def scan(
+    u: Tensor, lam: Tensor, initial: Tensor | None = None, *, reverse: bool = False, resets: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """x_k = λ·x_{k-1} + u_k.
+
+    A reset at step k cuts the link between the steps k-1 and k: no state crosses it, in either direction.
+
+    Args:
+        u: complex (batch, length, N).
+        lam: complex (N,).
+        initial: complex (batch, N), the state before the first step; zero if None.
+        reverse: walk from the last step to the first.
+        resets: bool (batch, length), true where a new sequence starts.
+
+    Returns:
+        states: complex128 (batch, length, N), and final: complex128 (batch, N), the state to hand on.
+    """
+    batch, length, n = u.shape
+    u, lam = u.to(torch.complex128), lam.to(torch.complex128)
+    x = u.new_zeros(batch, n) if initial is None else initial.to(torch.complex128)
+    cut = _cut(u, resets)
+
+    states = [x] * length
+    for k in reversed(range(length)) if reverse else range(length):
+        if not reverse:
+            x = x.masked_fill(cut[:, k], 0)
+        x = lam * x + u[:, k]
+        states[k] = x
+        if reverse:
+            x = x.masked_fill(cut[:, k], 0)
+    return torch.stack(states, dim=1) if length else u, x
+
+
+def scan_backward(
+    grad_states: Tensor,
+    grad_final: Tensor,
+    states: Tensor,
+    lam: Tensor,
+    initial: Tensor,
+    *,
+    reverse: bool = False,
+    resets: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of u, lam and initial: the scan of the incoming gradient with conj(λ), the other way round.
+
+    With g_k all the gradient that reaches x_k: g_k = ∂L/∂x_k + conj(λ)·g_{k+1}, ∂L/∂u_k = g_k and
+    ∂L/∂λ = Σ_k conj(x_{k-1})·g_k. Arguments and results are complex, shaped as those of `scan`.
+    """
+    if states.shape[1] == 0:
+        return torch.zeros_like(states), torch.zeros_like(lam), grad_final
+    cut = _cut(states, resets)
+    if reverse:
+        previous = torch.cat([states[:, 1:].masked_fill(cut[:, 1:], 0), initial.unsqueeze(1)], dim=1)
+        handed_on = grad_final.masked_fill(cut[:, 0], 0).unsqueeze(1)
+        grad_states = torch.cat([grad_states[:, :1] + handed_on, grad_states[:, 1:]], dim=1)
+    else:
+        previous = torch.cat([initial.unsqueeze(1), states[:, :-1]], dim=1).masked_fill(cut, 0)
+        grad_states = torch.cat([grad_states[:, :-1], grad_states[:, -1:] + grad_final.unsqueeze(1)], dim=1)
+    g, g_before = scan(grad_states, lam.conj(), reverse=not reverse, resets=resets)
+    return g, (previous.conj() * g).sum(dim=(0, 1)), lam.conj() * g_before
+
+
+def _cut(x: Tensor, resets: Tensor | None) -> Tensor:
+    """Bool (batch, length, 1): where no state crosses from step k-1 to step k."""
+    return x.new_zeros(*x.shape[:2], 1, dtype=torch.bool) if resets is None else resets.unsqueeze(-1)
