@@ -24,14 +24,15 @@ from torch import Tensor
 SHARE = 1 << 14  # elements of u below which a second thread costs more than it brings
 STREAM = 1 << 22  # bytes from which results are written past the cache
 BLOCK = 64  # channels in the narrowest block: a multiple of every vector's width
-FLUSH = 256  # steps after which dλ moves from single to double precision
+TILE = 8  # steps that a vector of channels walks at a time
+FLUSH = 256  # steps after which dλ moves from single to double precision: a multiple of TILE
 
 
 def scan(u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
     states = torch.empty(u.shape, dtype=lam.dtype)
     carry = initial.clone(memory_format=torch.contiguous_format)
-    arrays = [_rows(t, lam.dtype) for t in (u, lam, carry)]
-    _share(_scan, u, [*arrays, _flags(resets), reverse, _rows(states, lam.dtype), _stream(states)])
+    arrays = [_flat(t, lam.dtype) for t in (u, lam, carry)]
+    _share(_scan, u, [*arrays, _flags(resets), reverse, _flat(states, lam.dtype), _stream(states)])
     return states.to(u.dtype), carry
 
 
@@ -48,24 +49,24 @@ def scan_backward(
     carry = grad_final.clone(memory_format=torch.contiguous_format)
     partial = torch.zeros_like(carry)
     grad_lam = torch.zeros_like(carry, dtype=torch.float64)  # for each sequence; summed in a fixed order below
-    arrays = [_rows(t, lam.dtype) for t in (grad_states, states, lam, initial, carry)]
-    outputs = [_rows(grad_u, lam.dtype), _rows(partial, lam.dtype), _rows(grad_lam, torch.float64)]
+    arrays = [_flat(t, lam.dtype) for t in (grad_states, states, lam, initial, carry)]
+    outputs = [_flat(grad_u, lam.dtype), _flat(partial, lam.dtype), _flat(grad_lam, torch.float64)]
     _share(_scan_backward, states, [*arrays, _flags(resets), reverse, *outputs, _stream(grad_u)])
     return grad_u.to(states.dtype), grad_lam.sum(dim=0).to(lam.dtype), carry
 
 
 def _share(kernel: Callable[..., None], u: Tensor, arguments: list[Any]) -> None:
     """Run the kernel over all (sequence, block of channels) pairs, in as many threads as PyTorch would use."""
-    batch, _, _, n = u.shape
+    batch, length, _, n = u.shape
     threads = torch.get_num_threads() if u.numel() >= SHARE else 1
     blocks = max(1, min(-(-4 * threads // max(batch, 1)), n // BLOCK)) if threads > 1 and batch < 4 * threads else 1
     width = -(-n // blocks // BLOCK) * BLOCK if blocks > 1 else n
     units = batch * -(-n // width)
     edges = [units * i // threads for i in range(threads + 1)]
     pieces = [(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True) if a < b]
-    others = [_pool(os.getpid(), threads).submit(kernel, *arguments, width, a, b) for a, b in pieces[1:]]
+    others = [_pool(os.getpid(), threads).submit(kernel, *arguments, length, width, a, b) for a, b in pieces[1:]]
     for a, b in pieces[:1]:
-        kernel(*arguments, width, a, b)
+        kernel(*arguments, length, width, a, b)
     for other in others:
         other.result()
 
@@ -76,13 +77,12 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="linrnn")
 
 
-def _rows(t: Tensor, dtype: torch.dtype) -> Any:
-    """Planes as a NumPy array of rows: (..., 2, N) to (..., 2N)."""
-    return t.detach().to(dtype).contiguous().flatten(-2).numpy()
+def _flat(t: Tensor, dtype: torch.dtype) -> Any:
+    return t.detach().to(dtype).contiguous().view(-1).numpy()
 
 
 def _flags(resets: Tensor | None) -> Any:
-    return np.empty((0, 0), dtype=np.bool_) if resets is None else resets.contiguous().numpy()
+    return np.empty(0, dtype=np.bool_) if resets is None else resets.contiguous().view(-1).numpy()
 
 
 def _stream(out: Tensor) -> bool:
@@ -98,50 +98,53 @@ def _jit(function: Callable[..., None]) -> Any:
         return numba.njit(**options)(function)
 
 
-# The kernels. Arrays are rows of 2N: the real parts, then the imaginary parts. A unit is a sequence and a block of
-# channels. `resets` is empty where there are none. The link between a step and the one walked before it is cut where
-# the later of the two starts a new sequence.
+# The kernels. Arrays are flat: for each sequence and step the real parts, then the imaginary parts. A unit is a
+# sequence and a block of channels, walked in tiles of a few steps; inside a tile each vector of channels walks the
+# steps with its state in registers. `resets` is empty where there are none. The link between a step and the one walked
+# before it is cut where the later of the two starts a new sequence.
 
 
 @_jit
-def _scan(u, lam, carry, resets, reverse, states, stream, width, first, last):  # type: ignore[no-untyped-def]
-    length, N = u.shape[1], lam.shape[0] // 2
+def _scan(u, lam, carry, resets, reverse, states, stream, length, width, first, last):  # type: ignore[no-untyped-def]
+    N = lam.size // 2
     lanes = 64 // u.itemsize
-    ahead = 1 + 4096 // (u.itemsize * 2 * N)
-    blocks = -(-N // width)
+    row = -2 * N if reverse else 2 * N  # from a step to the one walked after it
     for unit in range(first, last):
-        b, start = unit // blocks, unit % blocks * width
-        stop = min(N, start + width)
-        vectors_stop = start + (stop - start) // lanes * lanes
-        x = carry[b]
-        for t in range(length):
+        b, start, stop, stop_vectors = _unit(unit, width, N, lanes)
+        c, begin = b * 2 * N, b * length
+        for t in range(0, length, TILE):
+            steps = min(TILE, length - t)
             k = length - 1 - t if reverse else t
-            later = k + 1 if reverse else k
-            if resets.size and later < length and resets[b, later]:
-                x[start:stop] = 0
-                x[N + start : N + stop] = 0
-            v, out = u[b, k], states[b, k]
-            coming = u[b, max(k - ahead, 0) if reverse else min(k + ahead, length - 1)]
-            for n in range(start, vectors_stop, lanes):
+            i = (begin + k) * 2 * N
+            coming = TILE * row if t + 2 * TILE <= length else 0
+            for n in range(start, stop_vectors, lanes):
                 m = N + n
-                _prefetch(coming, n)
-                _prefetch(coming, m)
-                re, im = _step(_load(lam, n), _load(lam, m), _load(x, n), _load(x, m), _load(v, n), _load(v, m))
-                _store(x, n, re)
-                _store(x, m, im)
-                if stream:
-                    _store_past_cache(out, n, re)
-                    _store_past_cache(out, m, im)
-                else:
-                    _store(out, n, re)
-                    _store(out, m, im)
-            for n in range(vectors_stop, stop):
+                lr, li, xr, xi = _load(lam, n), _load(lam, m), _load(carry, c + n), _load(carry, c + m)
+                for s in range(steps):
+                    j = i + s * row
+                    _prefetch(u, j + coming + n)
+                    _prefetch(u, j + coming + m)
+                    if resets.size and _cut(resets, begin, length, k - s if reverse else k + s, reverse):
+                        xr, xi = _zero(xr), _zero(xi)
+                    xr, xi = _step(lr, li, xr, xi, _load(u, j + n), _load(u, j + m))
+                    if stream:
+                        _store_past_cache(states, j + n, xr)
+                        _store_past_cache(states, j + m, xi)
+                    else:
+                        _store(states, j + n, xr)
+                        _store(states, j + m, xi)
+                _store(carry, c + n, xr)
+                _store(carry, c + m, xi)
+            for n in range(stop_vectors, stop):
                 m = N + n
-                x[n], x[m] = _step(lam[n], lam[m], x[n], x[m], v[n], v[m])
-                out[n], out[m] = x[n], x[m]
-        if resets.size and reverse and length and resets[b, 0]:
-            x[start:stop] = 0
-            x[N + start : N + stop] = 0
+                for s in range(steps):
+                    j = i + s * row
+                    if resets.size and _cut(resets, begin, length, k - s if reverse else k + s, reverse):
+                        carry[c + n] = carry[c + m] = 0
+                    x = _step(lam[n], lam[m], carry[c + n], carry[c + m], u[j + n], u[j + m])
+                    states[j + n], states[j + m] = carry[c + n], carry[c + m] = x
+        if resets.size and reverse and length and resets[begin]:
+            _clear(carry, c, N, start, stop)
     _fence()
 
 
@@ -153,64 +156,74 @@ def _step(lr, li, xr, xi, ur, ui):  # type: ignore[no-untyped-def]
 
 @_jit
 def _scan_backward(  # type: ignore[no-untyped-def]
-    grad_states, states, lam, initial, carry, resets, reverse, grad_u, partial, grad_lam, stream, width, first, last
+    grad, states, lam, initial, carry, resets, reverse, grad_u, d, grad_lam, stream, length, width, first, last
 ):
-    length, N = states.shape[1], lam.shape[0] // 2
+    N = lam.size // 2
     lanes = 64 // states.itemsize
-    ahead = 1 + 4096 // (states.itemsize * 2 * N)
-    blocks = -(-N // width)
+    row = 2 * N if reverse else -2 * N  # against the scan: from a step to the one that came before it
     for unit in range(first, last):
-        b, start = unit // blocks, unit % blocks * width
-        stop = min(N, start + width)
-        vectors_stop = start + (stop - start) // lanes * lanes
-        c, d = carry[b], partial[b]
-        if resets.size and reverse and length and resets[b, 0]:
-            c[start:stop] = 0
-            c[N + start : N + stop] = 0
-        for t in range(length):
+        b, start, stop, stop_vectors = _unit(unit, width, N, lanes)
+        c, begin = b * 2 * N, b * length
+        if resets.size and reverse and length and resets[begin]:
+            _clear(carry, c, N, start, stop)
+        for t in range(0, length, TILE):
+            steps = min(TILE, length - t)
             k = t if reverse else length - 1 - t
-            later = k + 1 if reverse else k
-            cut = resets.size and later < length and resets[b, later]
-            v, out = grad_states[b, k], grad_u[b, k]
-            p = initial[b] if t == length - 1 else states[b, k + 1 if reverse else k - 1]
-            coming_k = min(k + ahead, length - 1) if reverse else max(k - ahead, 0)
-            coming_v, coming_p = grad_states[b, coming_k], states[b, coming_k]
-            for n in range(start, vectors_stop, lanes):
+            i = (begin + k) * 2 * N
+            coming = TILE * row if t + 2 * TILE <= length else 0
+            for n in range(start, stop_vectors, lanes):
                 m = N + n
-                _prefetch(coming_v, n)
-                _prefetch(coming_v, m)
-                _prefetch(coming_p, n)
-                _prefetch(coming_p, m)
-                gr, gi = _load(v, n) + _load(c, n), _load(v, m) + _load(c, m)
-                cr, ci = _conj_times(_load(lam, n), _load(lam, m), gr, gi)
-                dr, di = _conj_times(_load(p, n), _load(p, m), gr, gi)
-                _store(c, n, cr)
-                _store(c, m, ci)
-                if not cut:
-                    _store(d, n, _load(d, n) + dr)
-                    _store(d, m, _load(d, m) + di)
-                if stream:
-                    _store_past_cache(out, n, gr)
-                    _store_past_cache(out, m, gi)
-                else:
-                    _store(out, n, gr)
-                    _store(out, m, gi)
-            for n in range(vectors_stop, stop):
+                lr, li, cr, ci = _load(lam, n), _load(lam, m), _load(carry, c + n), _load(carry, c + m)
+                dr, di = _load(d, c + n), _load(d, c + m)
+                for s in range(steps):
+                    j = i + s * row
+                    _prefetch(grad, j + coming + n)
+                    _prefetch(grad, j + coming + m)
+                    _prefetch(states, j + coming + n)
+                    _prefetch(states, j + coming + m)
+                    gr, gi = _load(grad, j + n) + cr, _load(grad, j + m) + ci
+                    cr, ci = _conj_times(lr, li, gr, gi)
+                    if stream:
+                        _store_past_cache(grad_u, j + n, gr)
+                        _store_past_cache(grad_u, j + m, gi)
+                    else:
+                        _store(grad_u, j + n, gr)
+                        _store(grad_u, j + m, gi)
+                    if resets.size and _cut(resets, begin, length, k + s if reverse else k - s, reverse):
+                        cr, ci = _zero(cr), _zero(ci)
+                    elif t + s < length - 1:
+                        er, ei = _conj_times(_load(states, j + row + n), _load(states, j + row + m), gr, gi)
+                        dr, di = dr + er, di + ei
+                _store(carry, c + n, cr)
+                _store(carry, c + m, ci)
+                _store(d, c + n, dr)
+                _store(d, c + m, di)
+            for n in range(stop_vectors, stop):
                 m = N + n
-                out[n], out[m] = v[n] + c[n], v[m] + c[m]
-                c[n], c[m] = _conj_times(lam[n], lam[m], out[n], out[m])
-                if not cut:
-                    dr, di = _conj_times(p[n], p[m], out[n], out[m])
-                    d[n] += dr
-                    d[m] += di
-            if cut:
-                c[start:stop] = 0
-                c[N + start : N + stop] = 0
-            if t % FLUSH == FLUSH - 1 or t == length - 1:
-                for half in (0, N):
-                    for n in range(half + start, half + stop):
-                        grad_lam[b, n] += d[n]
-                        d[n] = 0
+                for s in range(steps):
+                    j = i + s * row
+                    gr, gi = grad[j + n] + carry[c + n], grad[j + m] + carry[c + m]
+                    carry[c + n], carry[c + m] = _conj_times(lam[n], lam[m], gr, gi)
+                    grad_u[j + n], grad_u[j + m] = gr, gi
+                    if resets.size and _cut(resets, begin, length, k + s if reverse else k - s, reverse):
+                        carry[c + n] = carry[c + m] = 0
+                    elif t + s < length - 1:
+                        er, ei = _conj_times(states[j + row + n], states[j + row + m], gr, gi)
+                        d[c + n] += er
+                        d[c + m] += ei
+            if (t + steps) % FLUSH == 0 or t + steps == length:
+                for n in range(start, stop):
+                    grad_lam[c + n] += d[c + n]
+                    grad_lam[c + N + n] += d[c + N + n]
+                _clear(d, c, N, start, stop)
+        k = length - 1 if reverse else 0  # the first step of the scan, whose state before was the initial one
+        if length and not (resets.size and _cut(resets, begin, length, k, reverse)):
+            i = (begin + k) * 2 * N
+            for n in range(start, stop):
+                m = N + n
+                er, ei = _conj_times(initial[c + n], initial[c + m], grad_u[i + n], grad_u[i + m])
+                grad_lam[c + n] += er
+                grad_lam[c + m] += ei
     _fence()
 
 
@@ -218,6 +231,28 @@ def _scan_backward(  # type: ignore[no-untyped-def]
 def _conj_times(ar, ai, br, bi):  # type: ignore[no-untyped-def]
     """conj(a)·b."""
     return ar * br + ai * bi, ar * bi - ai * br
+
+
+@_jit
+def _unit(unit, width, N, lanes):  # type: ignore[no-untyped-def]
+    """The sequence and the channels of a unit, and where its whole vectors end."""
+    blocks = -(-N // width)
+    start = unit % blocks * width
+    stop = min(N, start + width)
+    return unit // blocks, start, stop, start + (stop - start) // lanes * lanes
+
+
+@_jit
+def _cut(resets, begin, length, k, reverse):  # type: ignore[no-untyped-def]
+    """Whether no state comes to step k from the step that the scan walks before it."""
+    later = k + 1 if reverse else k
+    return later < length and resets[begin + later]
+
+
+@_jit
+def _clear(x, row, N, start, stop):  # type: ignore[no-untyped-def]
+    x[row + start : row + stop] = 0
+    x[row + N + start : row + N + stop] = 0
 
 
 # Vectors of 64 bytes for Numba: a type, +, - and *, and the ways to and from memory.
@@ -290,6 +325,14 @@ def _storing(past_cache: bool) -> Any:
 
 _store = _storing(past_cache=False)
 _store_past_cache = _storing(past_cache=True)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _zero(_, vector):  # type: ignore[no-untyped-def]
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return ir.Constant(context.get_value_type(vector), None)
+
+    return vector(vector), build
 
 
 @intrinsic  # type: ignore[untyped-decorator]
