@@ -1,0 +1,151 @@
+"""The one interface of all recurrent layers."""
+
+import torch
+from torch import Tensor, nn
+
+from linrnn.errors import shape, wrong_type, wrong_value
+from linrnn.recurrence.op import carry_dtype, check_device, check_resets
+
+
+class Core(nn.Module):
+    """A recurrent layer from (batch, length, H) to (batch, length, H).
+
+    A subclass gives the shape of a state, the map over whole sequences (`_sequence`) and over one step (`_step`), and
+    names the parameters that are trained with the smaller rate and no decay.
+    """
+
+    state_shape: tuple[int, ...]
+    recurrent_names: tuple[str, ...]
+
+    def __init__(self, d_model: int, d_state: int, bidirectional: bool) -> None:
+        super().__init__()
+        for name, size in (("d_model", d_model), ("d_state", d_state)):
+            if isinstance(size, bool) or not isinstance(size, int):
+                raise wrong_type(name, "an integer", size)
+            if size < 1:
+                raise wrong_value(name, "at least 1", size)
+        self.d_model = d_model
+        self.d_state = d_state
+        self.bidirectional = bidirectional
+
+    def forward(
+        self, u: Tensor, state: Tensor | None = None, *, lengths: Tensor | None = None, resets: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Whole sequences, in parallel.
+
+        Args:
+            u: (batch, length, d_model).
+            state: the state before the first step, as returned; zero if None.
+            lengths: integers (batch,): how many steps of each sequence are real, the rest being padding on the right.
+                Padding is never read, outputs there are zero, and the state returned is that of the last real step.
+            resets: bool (batch, length), true where a new sequence starts.
+
+        Returns:
+            y: (batch, length, d_model), and the state after the last step (None if bidirectional).
+        """
+        self._check_input("u", u, ("batch", "length", "d_model"))
+        if self.bidirectional and state is not None:
+            raise wrong_value("state", "None: a bidirectional core has no state to go on from", shape(state))
+        if state is not None:
+            self._check_state(state, u)
+        if resets is not None:
+            check_resets(resets, u)
+        if lengths is None:
+            return self._sequence(u, state, None, resets)
+        lengths = check_lengths(lengths, u)
+        real = real_steps(lengths, u.shape[1]).unsqueeze(-1)
+        y, state = self._sequence(u.masked_fill(~real, 0), state, lengths, resets)
+        return y.masked_fill(~real, 0), state
+
+    def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """One step in constant time and memory.
+
+        Args:
+            u: (batch, d_model).
+            state: from `initial_state`, `forward` or the last `step`.
+
+        Returns:
+            y: (batch, d_model), and the next state.
+        """
+        if self.bidirectional:
+            raise ValueError("step: expected a causal core, got a bidirectional one, which needs the whole sequence")
+        self._check_input("u", u, ("batch", "d_model"))
+        self._check_state(state, u)
+        return self._step(u, state)
+
+    def initial_state(self, batch: int) -> Tensor:
+        """The zero state."""
+        if self.bidirectional:
+            raise ValueError("initial_state: expected a causal core, got a bidirectional one, which keeps no state")
+        parameter = next(self.parameters())
+        return parameter.new_zeros(batch, *self.state_shape, dtype=carry_dtype(parameter.dtype))
+
+    def recurrent_parameters(self) -> list[nn.Parameter]:
+        """Those trained with the smaller rate and without decay."""
+        return [self.get_parameter(name) for name in self.recurrent_names]
+
+    def extra_repr(self) -> str:
+        return f"{self.d_model}, {self.d_state}" + (", bidirectional=True" if self.bidirectional else "")
+
+    def _sequence(
+        self, u: Tensor, state: Tensor | None, lengths: Tensor | None, resets: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        raise NotImplementedError
+
+    def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError
+
+    def _check_input(self, name: str, u: Tensor, dimensions: tuple[str, ...]) -> None:
+        expected = f"shape ({', '.join(dimensions)}) with d_model = {self.d_model}"
+        if u.dim() != len(dimensions) or u.shape[-1] != self.d_model:
+            raise wrong_value(name, expected, shape(u))
+        parameter = next(self.parameters())
+        if u.device != parameter.device:
+            raise wrong_value(name, f"a tensor on {parameter.device}, as the parameters", f"one on {u.device}")
+        if u.dtype != parameter.dtype and not (u.is_floating_point() and torch.is_autocast_enabled(u.device.type)):
+            raise wrong_type(name, f"{parameter.dtype}, as the parameters", u.dtype)
+
+    def _check_state(self, state: Tensor, u: Tensor) -> None:
+        expected = (u.shape[0], *self.state_shape)
+        if state.shape != expected:
+            raise wrong_value("state", f"shape {expected}", shape(state))
+        carry = carry_dtype(next(self.parameters()).dtype)
+        if state.dtype != carry:
+            raise wrong_type("state", f"{carry}", state.dtype)
+        check_device("state", state, u)
+
+
+def check_lengths(lengths: Tensor, u: Tensor) -> Tensor:
+    """`lengths` on the device of u, once they are known to fit it."""
+    batch, length = u.shape[:2]
+    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
+        raise wrong_type("lengths", "integers", lengths.dtype)
+    if lengths.shape != (batch,):
+        raise wrong_value("lengths", f"shape {(batch,)} (batch,)", shape(lengths))
+    if batch and _values_can_be_read(lengths):
+        low, high = (int(x) for x in lengths.aminmax())
+        if low < 0 or high > length:
+            raise wrong_value("lengths", f"from 0 to {length}, the length of u", low if low < 0 else high)
+    return lengths.to(u.device)
+
+
+def _values_can_be_read(x: Tensor) -> bool:
+    """Not while a graph is being traced or captured."""
+    if torch.compiler.is_compiling():
+        return False
+    return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def real_steps(lengths: Tensor, length: int) -> Tensor:
+    """Bool (batch, length): true where a step is real, false where it is padding."""
+    return torch.arange(length, device=lengths.device) < lengths.unsqueeze(1)
+
+
+def last_real(states: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
+    """The state after the last real step of each sequence; the initial one where a sequence is empty."""
+    if states.shape[1] == 0:
+        return initial
+    index = (lengths - 1).clamp(min=0).long().view(-1, *[1] * (states.dim() - 1))
+    last = states.gather(1, index.expand(-1, 1, *states.shape[2:])).squeeze(1).to(initial.dtype)
+    empty = (lengths == 0).view(-1, *[1] * (initial.dim() - 1))
+    return torch.where(empty, initial, last)

@@ -1,0 +1,68 @@
+"""The same linear map in other coordinates: dense to diagonal, and diagonal to real 2×2 blocks."""
+
+import torch
+
+from linrnn.cores.dense import RNN
+from linrnn.cores.lru import LRU
+from linrnn.errors import wrong_type
+from linrnn.recurrence.planes import to_planes
+
+
+@torch.no_grad()
+def diagonalize(rnn: RNN) -> LRU:
+    """The diagonal RNN that computes the same map as a dense linear one.
+
+    With A = P·Λ·P⁻¹ the states become P⁻¹·x, so that B̄ = P⁻¹·B and C̄ = C·P. The result is an `LRU` with the real and
+    imaginary parts of Λ as parameters and without γ: the only kind that can hold any Λ.
+
+    Args:
+        rnn: with `nonlinearity="linear"` and a diagonalizable A.
+    """
+    if not isinstance(rnn, RNN):
+        raise wrong_type("rnn", "a linrnn.RNN", type(rnn).__name__)
+    if rnn.nonlinearity != "linear":
+        raise ValueError(f"rnn: expected nonlinearity='linear', got {rnn.nonlinearity!r}: only a linear map has this form")
+    lam, P = torch.linalg.eig(rnn.A.double())
+    if torch.linalg.cond(P) > 1e10:
+        raise ValueError("rnn: expected a diagonalizable A, got one whose eigenvectors are not independent")
+    B = torch.linalg.solve(P, rnn.B.to(P.dtype))
+    C = torch.cat([c.to(P.dtype) @ P for c in rnn.C.split(rnn.d_state, dim=1)], dim=1)
+    lru = LRU(
+        rnn.d_model,
+        rnn.d_state,
+        parameterization="real_imag",
+        normalize=False,
+        bidirectional=rnn.bidirectional,
+        device=rnn.A.device,
+        dtype=rnn.A.dtype,
+    )
+    lru.lam.copy_(to_planes(lam))
+    lru.B.copy_(torch.stack([B.real, B.imag]))
+    lru.C.copy_(to_planes(C))
+    lru.D.copy_(rnn.D)
+    return lru
+
+
+@torch.no_grad()
+def real_form(lru: LRU) -> RNN:
+    """The real RNN that computes the same map as an LRU: A is made of the 2×2 blocks ((Re λ, -Im λ), (Im λ, Re λ)).
+
+    Its 2N states are the real and imaginary parts of the LRU's, pair by pair (the paper's real Jordan form).
+    """
+    if not isinstance(lru, LRU):
+        raise wrong_type("lru", "a linrnn.LRU", type(lru).__name__)
+    rnn = RNN(
+        lru.d_model,
+        2 * lru.d_state,
+        nonlinearity="linear",
+        bidirectional=lru.bidirectional,
+        device=lru.B.device,
+        dtype=lru.B.dtype,
+    )
+    re, im = lru.eigenvalues().real, lru.eigenvalues().imag
+    blocks = torch.stack([torch.stack([re, -im], dim=-1), torch.stack([im, re], dim=-1)], dim=-2)
+    rnn.A.copy_(torch.block_diag(*blocks))
+    rnn.B.copy_(lru._B().movedim(0, 1).flatten(0, 1))  # pair by pair
+    rnn.C.copy_(lru._C().movedim(1, 2).flatten(1))
+    rnn.D.copy_(lru.D)
+    return rnn

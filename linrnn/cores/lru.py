@@ -1,0 +1,182 @@
+"""The Linear Recurrent Unit: x_k = Λ·x_{k-1} + γ ⊙ (B·u_k), y_k = Re[C·x_k] + D ⊙ u_k."""
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn import spectrum
+from linrnn.cores.base import Core, last_real
+from linrnn.errors import wrong_value
+from linrnn.recurrence import scan_planes
+from linrnn.recurrence.op import carry_dtype
+from linrnn.recurrence.planes import from_planes, multiply
+
+Parameterization = Literal["stable_exp", "exp", "real_imag"]
+LAMBDA: dict[str, tuple[str, ...]] = {  # the parameters of Λ
+    "stable_exp": ("nu_log", "theta_log"),
+    "exp": ("nu", "theta"),
+    "real_imag": ("lam",),
+}
+
+
+class Dense(NamedTuple):
+    """A real linear system, x_k = A·x_{k-1} + B·u_k, y_k = C·x_k + D·u_k."""
+
+    A: Tensor
+    B: Tensor
+    C: Tensor
+    D: Tensor
+
+
+class LRU(Core):
+    """The Linear Recurrent Unit, and with its switches every diagonal RNN of the paper.
+
+    Args:
+        d_model: H, the number of features.
+        d_state: N, the number of complex states.
+        r_min, r_max: eigenvalues start uniformly distributed on the ring between these radii.
+        max_phase: their phases start between 0 and this.
+        parameterization: what is learned of Λ. `stable_exp`: log ν and log θ, with λ = exp(-ν + iθ), so that
+            |λ| < 1 always; `exp`: ν and θ; `real_imag`: the real and imaginary parts.
+        normalize: scale the input of each state by a learned γ, which starts at sqrt(1 - |λ|²).
+        bidirectional: a second scan runs from the end; Λ, B and γ are shared, C reads both states.
+
+    The state is (batch, 2, N), the real and imaginary parts, in float32 or better.
+
+    Example:
+        >>> layer = LRU(64, 128, r_min=0.9, r_max=0.999)
+        >>> y, state = layer(torch.randn(8, 1000, 64))
+        >>> y_next, state = layer.step(torch.randn(8, 64), state)
+    """
+
+    nu_log: nn.Parameter
+    theta_log: nn.Parameter
+    nu: nn.Parameter
+    theta: nn.Parameter
+    lam: nn.Parameter
+
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int,
+        *,
+        r_min: float = 0.0,
+        r_max: float = 1.0,
+        max_phase: float = 2 * math.pi,
+        parameterization: Parameterization = "stable_exp",
+        normalize: bool = True,
+        bidirectional: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d_model, d_state, bidirectional)
+        spectrum.check_ring(r_min, r_max, max_phase)
+        if parameterization not in LAMBDA:
+            raise wrong_value("parameterization", " or ".join(map(repr, LAMBDA)), repr(parameterization))
+        self.r_min, self.r_max, self.max_phase = r_min, r_max, max_phase
+        self.parameterization = parameterization
+        self.normalize = normalize
+        self.state_shape = (2, d_state)
+        self.recurrent_names = (*LAMBDA[parameterization], "B", *(("gamma_log",) if normalize else ()))
+
+        def parameter(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
+
+        for name in LAMBDA[parameterization]:
+            self.register_parameter(name, parameter(*((2, d_state) if name == "lam" else (d_state,))))
+        self.gamma_log = parameter(d_state) if normalize else None
+        self.B = parameter(2, d_state, d_model)
+        self.C = parameter(d_model, 2, d_state * (2 if bidirectional else 1))
+        self.D = parameter(d_model)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        nu, theta = spectrum.sample_ring(self.d_state, self.r_min, self.r_max, self.max_phase)
+        if self.parameterization == "stable_exp":
+            self.nu_log.copy_(nu.log())
+            self.theta_log.copy_(theta.log())
+        elif self.parameterization == "exp":
+            self.nu.copy_(nu)
+            self.theta.copy_(theta)
+        else:
+            self.lam.copy_(spectrum.exp(nu, theta))
+        if self.gamma_log is not None:
+            self.gamma_log.copy_(spectrum.gamma(nu).log())
+        nn.init.normal_(self.B, std=(2 * self.d_model) ** -0.5)
+        nn.init.normal_(self.C, std=self.C.shape[2] ** -0.5)
+        nn.init.normal_(self.D)
+
+    def eigenvalues(self) -> Tensor:
+        """Λ, complex (N,)."""
+        return from_planes(self._lam())
+
+    def kernel(self, length: int) -> Tensor:
+        """The impulse response: (length, H, H), what y_k gains for a unit in each feature of u_0."""
+        self._require_causal("kernel")
+        if length < 0:
+            raise wrong_value("length", "at least 0", length)
+        lam = self.eigenvalues().to(torch.complex128)  # the phase of λ^k turns k times: single precision loses it
+        B, C = (from_planes(planes.double()) for planes in (self._B().movedim(2, 0), self.C))
+        powers = lam ** torch.arange(length, device=lam.device).unsqueeze(1)
+        response = torch.einsum("on,kn,in->koi", C, powers, B).real.to(self.D.dtype)
+        return torch.cat([response[:1] + torch.diag(self.D), response[1:]])
+
+    def to_dense(self) -> Dense:
+        """The same map as a real system with 2N states: the real parts, then the imaginary parts."""
+        self._require_causal("to_dense")
+        re, im = (torch.diag(plane) for plane in self._lam())
+        A = torch.cat([torch.cat([re, -im], dim=1), torch.cat([im, re], dim=1)])
+        return Dense(A, self._B().flatten(0, 1), self._C().flatten(1), torch.diag(self.D))
+
+    def extra_repr(self) -> str:
+        ring = f"r_min={self.r_min:g}, r_max={self.r_max:g}, max_phase={self.max_phase:g}"
+        switches = f"parameterization={self.parameterization!r}, normalize={self.normalize}"
+        return f"{super().extra_repr()}, {ring}, {switches}"
+
+    def _sequence(
+        self, u: Tensor, state: Tensor | None, lengths: Tensor | None, resets: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        lam, C = self._lam(), self._C()
+        Bu = F.linear(u, self._B().flatten(0, 1)).unflatten(-1, (2, self.d_state))
+        x, final = scan_planes(Bu, lam, state, resets=resets)
+        y = F.linear(x.flatten(-2), C[..., : self.d_state].flatten(1))
+        if self.bidirectional:
+            x, _ = scan_planes(Bu, lam, reverse=True, resets=resets)
+            y = y + F.linear(x.flatten(-2), C[..., self.d_state :].flatten(1))
+            return self._add_Du(y, u), None
+        if lengths is not None:
+            final = last_real(x, lengths, self.initial_state(u.shape[0]) if state is None else state)
+        return self._add_Du(y, u), final
+
+    def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        Bu = F.linear(u, self._B().flatten(0, 1)).unflatten(-1, (2, self.d_state))
+        x = multiply(self._lam(), state) + Bu
+        y = F.linear(x.flatten(-2).to(Bu.dtype), self._C().flatten(1))
+        return self._add_Du(y, u), x
+
+    def _lam(self) -> Tensor:
+        """Λ as planes (2, N), in the type in which the state is carried."""
+        nu_theta = [p.to(carry_dtype(p.dtype)) for p in map(self.get_parameter, LAMBDA[self.parameterization])]
+        if self.parameterization == "stable_exp":
+            return spectrum.stable_exp(*nu_theta)
+        return spectrum.exp(*nu_theta) if self.parameterization == "exp" else nu_theta[0]
+
+    def _B(self) -> Tensor:
+        """γ ⊙ B as planes (2, N, H)."""
+        return self.B if self.gamma_log is None else torch.exp(self.gamma_log).unsqueeze(-1) * self.B
+
+    def _C(self) -> Tensor:
+        """The real matrix behind Re[C·x], (H, 2, N): Re C and -Im C."""
+        re, im = self.C.unbind(1)
+        return torch.stack([re, -im], dim=1)
+
+    def _add_Du(self, y: Tensor, u: Tensor) -> Tensor:
+        return torch.addcmul(y, u.to(y.dtype), self.D.to(y.dtype))
+
+    def _require_causal(self, name: str) -> None:
+        if self.bidirectional:
+            raise ValueError(f"{name}: expected a causal LRU, got a bidirectional one")

@@ -1,0 +1,341 @@
+"""The deep model: encoder → blocks (norm → core → mixing → skip) → pooling → head."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import safetensors.torch
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.cores import CORES
+from linrnn.cores.base import check_lengths, real_steps
+from linrnn.errors import shape, wrong_type, wrong_value
+from linrnn.recurrence.op import check_resets
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+CHOICES: dict[str, tuple[object, ...]] = {
+    "core": tuple(CORES),
+    "mixing": ("glu", "half_glu"),
+    "norm": ("batch", "layer"),
+    "pooling": ("mean", "none"),
+    "documents": (1, 2),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """All that is needed to build a `Model`.
+
+    Attributes:
+        channels: features of each input step, for numbers such as pixels; or
+        vocabulary: how many symbols there are, for tokens. Exactly one of the two.
+        classes: the width of the output.
+        documents: 2 for pairs of documents (retrieval), otherwise 1.
+        d_model, d_state, depth: H, N and the number of blocks.
+        core: the recurrent layer, by name, and options: its keyword arguments, such as {"r_min": 0.9}.
+        mixing: `glu`, or `half_glu` which gates without a linear map of the value.
+        norm: `batch` or `layer`, before each core.
+        dropout: probability to drop a feature of a whole sequence.
+        pooling: `mean` over the steps, or `none` for an output at every step.
+    """
+
+    channels: int | None = None
+    vocabulary: int | None = None
+    classes: int
+    documents: Literal[1, 2] = 1
+    d_model: int
+    d_state: int
+    depth: int = 6
+    core: str = "lru"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    mixing: Literal["glu", "half_glu"] = "glu"
+    norm: Literal["batch", "layer"] = "batch"
+    dropout: float = 0.0
+    pooling: Literal["mean", "none"] = "mean"
+
+    def __post_init__(self) -> None:
+        if (self.channels is None) == (self.vocabulary is None):
+            came = f"channels={self.channels}, vocabulary={self.vocabulary}"
+            raise wrong_value("channels, vocabulary", "exactly one of the two", came)
+        for name in ("channels", "vocabulary", "classes", "d_model", "d_state", "depth"):
+            size = getattr(self, name)
+            if size is not None and (isinstance(size, bool) or not isinstance(size, int)):
+                raise wrong_type(name, "an integer", repr(size))
+            if size is not None and size < (0 if name == "depth" else 1):
+                raise wrong_value(name, "a positive number", size)
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise wrong_value(name, " or ".join(map(repr, choices)), repr(getattr(self, name)))
+        if not 0 <= self.dropout < 1:
+            raise wrong_value("dropout", "a probability from 0 to below 1", self.dropout)
+        if self.documents == 2 and self.pooling == "none":
+            raise wrong_value("pooling", "'mean' for two documents", repr(self.pooling))
+
+
+class ModelState(NamedTuple):
+    """What a causal model keeps between steps: the state of each core, and the sum and number of pooled steps."""
+
+    cores: tuple[Tensor, ...]
+    total: Tensor  # (batch, H)
+    count: Tensor  # (batch,)
+
+
+class Model(nn.Module):
+    """A stack of recurrent blocks between an encoder and a head.
+
+    Input: numbers (batch, length, channels) or integer tokens (batch, length); with two documents (batch, 2, length).
+    Output: (batch, classes), or with `pooling="none"` (batch, length, classes).
+
+    Example:
+        >>> model = Model(ModelConfig(vocabulary=18, classes=10, d_model=64, d_state=64, depth=2))
+        >>> logits = model(torch.randint(18, (4, 500)), lengths=torch.tensor([500, 20, 300, 7]))
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        H = config.d_model
+        self.encoder: nn.Module
+        if config.vocabulary is not None:
+            self.encoder = nn.Embedding(config.vocabulary, H)
+        else:
+            assert config.channels is not None
+            self.encoder = nn.Linear(config.channels, H)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+        if config.documents == 2:
+            self.head: nn.Module = nn.Sequential(nn.Linear(4 * H, H), nn.GELU(), nn.Linear(H, config.classes))
+        else:
+            self.head = nn.Linear(H, config.classes)
+
+    def forward(self, inputs: Tensor, *, lengths: Tensor | None = None, resets: Tensor | None = None) -> Tensor:
+        """Whole sequences, in parallel.
+
+        Args:
+            inputs: as the class says.
+            lengths: integers (batch,), or (batch, 2) for two documents: the real steps; the rest is padding.
+            resets: bool (batch, length), true where a new sequence starts; without pooling only.
+        """
+        if self.config.documents == 1:
+            return self._run(inputs, None, lengths, resets)[0]
+        if inputs.dim() < 3 or inputs.shape[1] != 2:
+            raise wrong_value("inputs", "two documents, (batch, 2, length, ...)", shape(inputs))
+        if lengths is not None and lengths.shape != inputs.shape[:2]:
+            raise wrong_value("lengths", f"shape {tuple(inputs.shape[:2])} (batch, 2)", shape(lengths))
+        if resets is not None:
+            raise wrong_value("resets", "None for two documents", shape(resets))
+        both = inputs.flatten(0, 1)
+        x, real, _ = self._features(both, None, None if lengths is None else lengths.flatten(), None)
+        a, b = _mean(x, real).unflatten(0, (-1, 2)).unbind(1)
+        return self._head(torch.cat([a, b, a - b, a * b], dim=-1))
+
+    def chunk(
+        self, inputs: Tensor, state: ModelState | None = None, *, lengths: Tensor | None = None
+    ) -> tuple[Tensor, ModelState]:
+        """The next part of sequences that arrive in parts: what `forward` gives on all so far, and the state to go on.
+
+        With pooling the output is the prediction from all steps so far; without, that of each step of this part.
+        Batch norm uses its running statistics only: call `model.eval()` first.
+        """
+        self._require_streaming("chunk")
+        output, state = self._run(inputs, self.initial_state(len(inputs)) if state is None else state, lengths, None)
+        assert state is not None
+        return output, state
+
+    def step(self, inputs: Tensor, state: ModelState) -> tuple[Tensor, ModelState]:
+        """One step in constant time and memory: inputs (batch, channels), or tokens (batch,), to (batch, classes)."""
+        self._require_streaming("step")
+        self._check_input(inputs, 1)
+        x = self.encoder(inputs)
+        cores = []
+        for block, core_state in zip(self.blocks, state.cores, strict=True):
+            x, core_state = block.step(x, core_state)
+            cores.append(core_state)
+        total, count = state.total + x, state.count + 1
+        if self.config.pooling == "mean":
+            x = (total / count.unsqueeze(-1)).to(x.dtype)
+        return self._head(x), ModelState(tuple(cores), total, count)
+
+    def initial_state(self, batch: int) -> ModelState:
+        """The state before the first step."""
+        cores = tuple(block.core.initial_state(batch) for block in self.blocks)
+        total = next(self.parameters()).new_zeros(batch, self.config.d_model, dtype=torch.float32)
+        return ModelState(cores, total, total.new_zeros(batch))
+
+    def recurrent_parameters(self) -> list[nn.Parameter]:
+        """Those trained with the smaller rate and without decay, of all blocks."""
+        return [parameter for block in self.blocks for parameter in block.core.recurrent_parameters()]
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the weights (safetensors) and the config (JSON) into a folder, each file at once or not at all."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        weights = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
+        _write(folder / WEIGHTS, safetensors.torch.save(weights))
+        _write(folder / CONFIG, (json.dumps(dataclasses.asdict(self.config), indent=2) + "\n").encode())
+
+    def _run(
+        self, inputs: Tensor, state: ModelState | None, lengths: Tensor | None, resets: Tensor | None
+    ) -> tuple[Tensor, ModelState | None]:
+        """One document: the output, and the next state where there was one."""
+        if resets is not None and self.config.pooling != "none":
+            raise wrong_value("resets", "None, or a model with pooling='none'", shape(resets))
+        x, real, cores = self._features(inputs, state, lengths, resets)
+        if state is not None:
+            total = state.total + _sum(x, real)
+            count = state.count + (x.shape[1] if real is None else real.sum(1))
+            state = ModelState(cores, total, count)
+        if self.config.pooling == "none":
+            return self._head(x), state
+        if state is not None:
+            return self._head((state.total / state.count.clamp(min=1).unsqueeze(-1)).to(x.dtype)), state
+        return self._head(_mean(x, real)), None
+
+    def _features(
+        self, inputs: Tensor, state: ModelState | None, lengths: Tensor | None, resets: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, tuple[Tensor, ...]]:
+        """The last block's output (batch, length, H), which steps are real (None: all), and the cores' states."""
+        self._check_input(inputs, 2)
+        if resets is not None:
+            check_resets(resets, inputs)
+        real = None
+        if lengths is not None:
+            lengths = check_lengths(lengths, inputs)
+            real = real_steps(lengths, inputs.shape[1])
+            inputs = inputs.masked_fill(~real.view(*real.shape, *[1] * (inputs.dim() - 2)), 0)
+        x = self.encoder(inputs)
+        cores = []
+        for i, block in enumerate(self.blocks):
+            x, core = block(x, None if state is None else state.cores[i], lengths, real, resets)
+            cores.append(core)
+        return x, real, tuple(cores)
+
+    def _head(self, x: Tensor) -> Tensor:
+        output: Tensor = self.head(x)
+        return output
+
+    def _check_input(self, inputs: Tensor, batch_dims: int) -> None:
+        names = ("batch", "length")[:batch_dims]
+        if self.config.vocabulary is not None:
+            if inputs.dtype not in (torch.int64, torch.int32):
+                raise wrong_type("inputs", "integer tokens (torch.int64 or torch.int32)", inputs.dtype)
+            if inputs.dim() != batch_dims:
+                raise wrong_value("inputs", f"shape ({', '.join(names)})", shape(inputs))
+        else:
+            if not inputs.is_floating_point():
+                raise wrong_type("inputs", "floating-point numbers", inputs.dtype)
+            if inputs.dim() != batch_dims + 1 or inputs.shape[-1] != self.config.channels:
+                expected = f"shape ({', '.join(names)}, channels) with channels = {self.config.channels}"
+                raise wrong_value("inputs", expected, shape(inputs))
+
+    def _require_streaming(self, name: str) -> None:
+        if self.config.documents == 2:
+            raise ValueError(f"{name}: expected a model of one document, got one of two, which compares whole documents")
+        if self.training:
+            raise RuntimeError(f"{name}: expected a model in eval mode: call model.eval() first")
+
+
+def load(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> Model:
+    """The model that `Model.save` wrote into a folder, in eval mode."""
+    folder = Path(folder)
+    for name in (CONFIG, WEIGHTS):
+        if not (folder / name).is_file():
+            raise FileNotFoundError(f"folder: expected {name} in {folder}, where Model.save put it; there is none")
+    try:
+        model = Model(ModelConfig(**json.loads((folder / CONFIG).read_text())))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"folder: expected a model's config in {folder / CONFIG}, got one that fits none: {error}") from error
+    try:
+        weights = safetensors.torch.load_file(folder / WEIGHTS)
+        model.load_state_dict(weights)
+    except (safetensors.SafetensorError, RuntimeError) as error:
+        raise ValueError(f"folder: expected the weights of {CONFIG} in {folder / WEIGHTS}: {error}") from error
+    return model.to(device).eval()
+
+
+class Block(nn.Module):
+    """x + dropout(mixing(dropout(gelu(core(norm(x)))))), each mask one for a whole sequence."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        H = config.d_model
+        self.norm = BatchNorm(H) if config.norm == "batch" else nn.LayerNorm(H)
+        self.core = CORES[config.core](H, config.d_state, **config.options)
+        self.mixing = nn.Linear(H, 2 * H if config.mixing == "glu" else H)
+        self.half = config.mixing == "half_glu"
+        self.dropout = config.dropout
+
+    def forward(
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, real: Tensor | None, resets: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        normed = self.norm(x, real) if isinstance(self.norm, BatchNorm) else self.norm(x)
+        y, state = self.core(normed, state, lengths=lengths, resets=resets)
+        return x + self._mix(y), state
+
+    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        y, state = self.core.step(self.norm(x), state)
+        return x + self._mix(y), state
+
+    def _mix(self, y: Tensor) -> Tensor:
+        h = self._drop(F.gelu(y))
+        mixed = h * torch.sigmoid(self.mixing(h)) if self.half else F.glu(self.mixing(h), dim=-1)
+        return self._drop(mixed)
+
+    def _drop(self, x: Tensor) -> Tensor:
+        """Dropout with one mask for all steps of a sequence."""
+        if not self.training or self.dropout == 0:
+            return x
+        return x * F.dropout(torch.ones_like(x[:, :1]), self.dropout)
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """Batch norm of (batch, length, H) or (batch, H) over all steps but padding."""
+
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+        if real is None or not self.training:
+            return super().forward(x.flatten(0, -2)).view(x.shape)
+        assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
+        mask = real.unsqueeze(-1)
+        count = mask.sum().clamp(min=1)
+        mean = _masked(x, mask).sum((0, 1)) / count
+        centred = _masked(x - mean, mask)
+        var = centred.square().sum((0, 1)) / count
+        with torch.no_grad():
+            self.num_batches_tracked += 1
+            self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
+            unbiased = var * count / (count - 1).clamp(min=1)
+            self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
+        return (centred * torch.rsqrt(var + self.eps) * self.weight + self.bias).to(x.dtype)
+
+
+def _masked(x: Tensor, mask: Tensor) -> Tensor:
+    """x in float32 or better, zero at padding whatever it holds there."""
+    return torch.where(mask, x, 0).to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _sum(x: Tensor, real: Tensor | None) -> Tensor:
+    """(batch, length, H) to (batch, H), over real steps, in float32 or better."""
+    return x.sum(1, dtype=torch.promote_types(x.dtype, torch.float32)) if real is None else _masked(x, real.unsqueeze(-1)).sum(1)
+
+
+def _mean(x: Tensor, real: Tensor | None) -> Tensor:
+    count: Tensor | int = max(x.shape[1], 1) if real is None else real.sum(1, keepdim=True).clamp(min=1)
+    return (_sum(x, real) / count).to(x.dtype)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """All of the file or none of it: written beside its place, then moved there."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
