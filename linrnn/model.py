@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -83,7 +83,7 @@ class ModelState(NamedTuple):
 
     cores: tuple[Tensor, ...]
     total: Tensor  # (batch, H)
-    count: Tensor  # (batch,)
+    steps: Tensor  # (batch,)
 
 
 class Model(nn.Module):
@@ -107,7 +107,7 @@ class Model(nn.Module):
         else:
             assert config.channels is not None
             self.encoder = nn.Linear(config.channels, H)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+        self.blocks: Sequence[Block] = nn.ModuleList(Block(config) for _ in range(config.depth))  # type: ignore[assignment]
         if config.documents == 2:
             self.head: nn.Module = nn.Sequential(nn.Linear(4 * H, H), nn.GELU(), nn.Linear(H, config.classes))
         else:
@@ -143,29 +143,32 @@ class Model(nn.Module):
         Batch norm uses its running statistics only: call `model.eval()` first.
         """
         self._require_streaming("chunk")
-        output, state = self._run(inputs, self.initial_state(len(inputs)) if state is None else state, lengths, None)
-        assert state is not None
-        return output, state
+        state = self.initial_state(len(inputs)) if state is None else state
+        self._check_state(state)
+        output, next_state = self._run(inputs, state, lengths, None)
+        assert next_state is not None
+        return output, next_state
 
     def step(self, inputs: Tensor, state: ModelState) -> tuple[Tensor, ModelState]:
         """One step in constant time and memory: inputs (batch, channels), or tokens (batch,), to (batch, classes)."""
         self._require_streaming("step")
         self._check_input(inputs, 1)
+        self._check_state(state)
         x = self.encoder(inputs)
         cores = []
         for block, core_state in zip(self.blocks, state.cores, strict=True):
             x, core_state = block.step(x, core_state)
             cores.append(core_state)
-        total, count = state.total + x, state.count + 1
+        total, steps = state.total + x, state.steps + 1
         if self.config.pooling == "mean":
-            x = (total / count.unsqueeze(-1)).to(x.dtype)
-        return self._head(x), ModelState(tuple(cores), total, count)
+            x = (total / steps.unsqueeze(-1)).to(x.dtype)
+        return self._head(x), ModelState(tuple(cores), total, steps)
 
     def initial_state(self, batch: int) -> ModelState:
         """The state before the first step."""
         cores = tuple(block.core.initial_state(batch) for block in self.blocks)
-        total = next(self.parameters()).new_zeros(batch, self.config.d_model, dtype=torch.float32)
-        return ModelState(cores, total, total.new_zeros(batch))
+        total = next(self.parameters()).new_zeros(batch, self.config.d_model, dtype=torch.float64)  # streams are long
+        return ModelState(cores, total, total.new_zeros(batch, dtype=torch.int64))
 
     def recurrent_parameters(self) -> list[nn.Parameter]:
         """Those trained with the smaller rate and without decay, of all blocks."""
@@ -175,9 +178,10 @@ class Model(nn.Module):
         """Write the weights (safetensors) and the config (JSON) into a folder, each file at once or not at all."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        weights = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
-        _write(folder / WEIGHTS, safetensors.torch.save(weights))
-        _write(folder / CONFIG, (json.dumps(dataclasses.asdict(self.config), indent=2) + "\n").encode())
+        config = json.dumps(dataclasses.asdict(self.config), indent=2) + "\n"
+        weights = safetensors.torch.save({name: tensor.contiguous() for name, tensor in self.state_dict().items()})
+        _write(folder / WEIGHTS, weights)
+        _write(folder / CONFIG, config.encode())
 
     def _run(
         self, inputs: Tensor, state: ModelState | None, lengths: Tensor | None, resets: Tensor | None
@@ -188,12 +192,12 @@ class Model(nn.Module):
         x, real, cores = self._features(inputs, state, lengths, resets)
         if state is not None:
             total = state.total + _sum(x, real)
-            count = state.count + (x.shape[1] if real is None else real.sum(1))
-            state = ModelState(cores, total, count)
+            steps = state.steps + (x.shape[1] if real is None else real.sum(1))
+            state = ModelState(cores, total, steps)
         if self.config.pooling == "none":
             return self._head(x), state
         if state is not None:
-            return self._head((state.total / state.count.clamp(min=1).unsqueeze(-1)).to(x.dtype)), state
+            return self._head((state.total / state.steps.clamp(min=1).unsqueeze(-1)).to(x.dtype)), state
         return self._head(_mean(x, real)), None
 
     def _features(
@@ -221,21 +225,35 @@ class Model(nn.Module):
 
     def _check_input(self, inputs: Tensor, batch_dims: int) -> None:
         names = ("batch", "length")[:batch_dims]
+        if not isinstance(inputs, Tensor):
+            raise wrong_type("inputs", "a tensor", type(inputs).__name__)
+        parameter = next(self.parameters())
+        if inputs.device != parameter.device:
+            raise wrong_value("inputs", f"a tensor on {parameter.device}, as the parameters", f"one on {inputs.device}")
         if self.config.vocabulary is not None:
             if inputs.dtype not in (torch.int64, torch.int32):
                 raise wrong_type("inputs", "integer tokens (torch.int64 or torch.int32)", inputs.dtype)
             if inputs.dim() != batch_dims:
                 raise wrong_value("inputs", f"shape ({', '.join(names)})", shape(inputs))
         else:
-            if not inputs.is_floating_point():
-                raise wrong_type("inputs", "floating-point numbers", inputs.dtype)
+            autocast = inputs.is_floating_point() and torch.is_autocast_enabled(inputs.device.type)
+            if inputs.dtype != parameter.dtype and not autocast:
+                raise wrong_type("inputs", f"{parameter.dtype}, as the parameters", inputs.dtype)
             if inputs.dim() != batch_dims + 1 or inputs.shape[-1] != self.config.channels:
                 expected = f"shape ({', '.join(names)}, channels) with channels = {self.config.channels}"
                 raise wrong_value("inputs", expected, shape(inputs))
 
+    def _check_state(self, state: ModelState) -> None:
+        if not isinstance(state, ModelState):
+            raise wrong_type("state", "a ModelState, from initial_state, chunk or step", type(state).__name__)
+        if len(state.cores) != self.config.depth:
+            raise wrong_value("state", f"the states of {self.config.depth} cores", len(state.cores))
+
     def _require_streaming(self, name: str) -> None:
         if self.config.documents == 2:
-            raise ValueError(f"{name}: expected a model of one document, got one of two, which compares whole documents")
+            raise ValueError(
+                f"{name}: expected a model of one document, got one of two, which compares whole documents"
+            )
         if self.training:
             raise RuntimeError(f"{name}: expected a model in eval mode: call model.eval() first")
 
@@ -249,10 +267,12 @@ def load(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> 
     try:
         model = Model(ModelConfig(**json.loads((folder / CONFIG).read_text())))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"folder: expected a model's config in {folder / CONFIG}, got one that fits none: {error}") from error
+        raise ValueError(
+            f"folder: expected a model's config in {folder / CONFIG}, got one that fits none: {error}"
+        ) from error
     try:
         weights = safetensors.torch.load_file(folder / WEIGHTS)
-        model.load_state_dict(weights)
+        model.load_state_dict(weights, assign=True)  # in the precision in which they were saved
     except (safetensors.SafetensorError, RuntimeError) as error:
         raise ValueError(f"folder: expected the weights of {CONFIG} in {folder / WEIGHTS}: {error}") from error
     return model.to(device).eval()
@@ -267,7 +287,7 @@ class Block(nn.Module):
         self.norm = BatchNorm(H) if config.norm == "batch" else nn.LayerNorm(H)
         self.core = CORES[config.core](H, config.d_state, **config.options)
         self.mixing = nn.Linear(H, 2 * H if config.mixing == "glu" else H)
-        self.half = config.mixing == "half_glu"
+        self.half_glu = config.mixing == "half_glu"
         self.dropout = config.dropout
 
     def forward(
@@ -283,7 +303,7 @@ class Block(nn.Module):
 
     def _mix(self, y: Tensor) -> Tensor:
         h = self._drop(F.gelu(y))
-        mixed = h * torch.sigmoid(self.mixing(h)) if self.half else F.glu(self.mixing(h), dim=-1)
+        mixed = h * torch.sigmoid(self.mixing(h)) if self.half_glu else F.glu(self.mixing(h), dim=-1)
         return self._drop(mixed)
 
     def _drop(self, x: Tensor) -> Tensor:
@@ -299,7 +319,10 @@ class BatchNorm(nn.BatchNorm1d):
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
         if real is None or not self.training:
             return super().forward(x.flatten(0, -2)).view(x.shape)
-        assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        assert self.momentum is not None
         mask = real.unsqueeze(-1)
         count = mask.sum().clamp(min=1)
         mean = _masked(x, mask).sum((0, 1)) / count
@@ -307,9 +330,10 @@ class BatchNorm(nn.BatchNorm1d):
         var = centred.square().sum((0, 1)) / count
         with torch.no_grad():
             self.num_batches_tracked += 1
-            self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
+            momentum = self.momentum * real.any().to(self.running_mean.dtype)  # padding alone tells nothing
+            self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)
             unbiased = var * count / (count - 1).clamp(min=1)
-            self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
+            self.running_var.lerp_(unbiased.to(self.running_var.dtype), momentum)
         return (centred * torch.rsqrt(var + self.eps) * self.weight + self.bias).to(x.dtype)
 
 
@@ -320,7 +344,11 @@ def _masked(x: Tensor, mask: Tensor) -> Tensor:
 
 def _sum(x: Tensor, real: Tensor | None) -> Tensor:
     """(batch, length, H) to (batch, H), over real steps, in float32 or better."""
-    return x.sum(1, dtype=torch.promote_types(x.dtype, torch.float32)) if real is None else _masked(x, real.unsqueeze(-1)).sum(1)
+    return (
+        x.sum(1, dtype=torch.promote_types(x.dtype, torch.float32))
+        if real is None
+        else _masked(x, real.unsqueeze(-1)).sum(1)
+    )
 
 
 def _mean(x: Tensor, real: Tensor | None) -> Tensor:

@@ -14,6 +14,7 @@ class Core(nn.Module):
     names the parameters that are trained with the smaller rate and no decay.
     """
 
+    D: nn.Parameter
     state_shape: tuple[int, ...]
     recurrent_names: tuple[str, ...]
 
@@ -37,7 +38,8 @@ class Core(nn.Module):
             u: (batch, length, d_model).
             state: the state before the first step, as returned; zero if None.
             lengths: integers (batch,): how many steps of each sequence are real, the rest being padding on the right.
-                Padding is never read, outputs there are zero, and the state returned is that of the last real step.
+                Padding is never read, outputs there are zero, and the state returned is that of the last real step,
+                in the precision in which states are stored.
             resets: bool (batch, length), true where a new sequence starts.
 
         Returns:
@@ -77,8 +79,9 @@ class Core(nn.Module):
         """The zero state."""
         if self.bidirectional:
             raise ValueError("initial_state: expected a causal core, got a bidirectional one, which keeps no state")
-        parameter = next(self.parameters())
-        return parameter.new_zeros(batch, *self.state_shape, dtype=carry_dtype(parameter.dtype))
+        if batch < 0:
+            raise wrong_value("batch", "at least 0", batch)
+        return self._zero_state(batch)
 
     def recurrent_parameters(self) -> list[nn.Parameter]:
         """Those trained with the smaller rate and without decay."""
@@ -86,6 +89,13 @@ class Core(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.d_model}, {self.d_state}" + (", bidirectional=True" if self.bidirectional else "")
+
+    def _zero_state(self, batch: int) -> Tensor:
+        parameter = next(self.parameters())
+        return parameter.new_zeros(batch, *self.state_shape, dtype=carry_dtype(parameter.dtype))
+
+    def _add_Du(self, y: Tensor, u: Tensor) -> Tensor:
+        return torch.addcmul(y, u.to(y.dtype), self.D.to(y.dtype))
 
     def _sequence(
         self, u: Tensor, state: Tensor | None, lengths: Tensor | None, resets: Tensor | None
@@ -96,6 +106,8 @@ class Core(nn.Module):
         raise NotImplementedError
 
     def _check_input(self, name: str, u: Tensor, dimensions: tuple[str, ...]) -> None:
+        if not isinstance(u, Tensor):
+            raise wrong_type(name, "a tensor", type(u).__name__)
         expected = f"shape ({', '.join(dimensions)}) with d_model = {self.d_model}"
         if u.dim() != len(dimensions) or u.shape[-1] != self.d_model:
             raise wrong_value(name, expected, shape(u))
@@ -118,6 +130,8 @@ class Core(nn.Module):
 def check_lengths(lengths: Tensor, u: Tensor) -> Tensor:
     """`lengths` on the device of u, once they are known to fit it."""
     batch, length = u.shape[:2]
+    if not isinstance(lengths, Tensor):
+        raise wrong_type("lengths", "a tensor of integers", type(lengths).__name__)
     if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
         raise wrong_type("lengths", "integers", lengths.dtype)
     if lengths.shape != (batch,):
@@ -126,7 +140,7 @@ def check_lengths(lengths: Tensor, u: Tensor) -> Tensor:
         low, high = (int(x) for x in lengths.aminmax())
         if low < 0 or high > length:
             raise wrong_value("lengths", f"from 0 to {length}, the length of u", low if low < 0 else high)
-    return lengths.to(u.device)
+    return lengths.to(u.device, torch.int64)
 
 
 def _values_can_be_read(x: Tensor) -> bool:
@@ -145,7 +159,7 @@ def last_real(states: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
     """The state after the last real step of each sequence; the initial one where a sequence is empty."""
     if states.shape[1] == 0:
         return initial
-    index = (lengths - 1).clamp(min=0).long().view(-1, *[1] * (states.dim() - 1))
+    index = (lengths - 1).clamp(min=0).view(-1, *[1] * (states.dim() - 1))
     last = states.gather(1, index.expand(-1, 1, *states.shape[2:])).squeeze(1).to(initial.dtype)
     empty = (lengths == 0).view(-1, *[1] * (initial.dim() - 1))
     return torch.where(empty, initial, last)

@@ -1,6 +1,7 @@
 """The dense RNN: x_k = σ(A·x_{k-1} + B·u_k), y_k = C·x_k + D ⊙ u_k."""
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -8,10 +9,9 @@ from torch import Tensor, nn
 
 from linrnn.cores.base import Core, last_real
 from linrnn.errors import wrong_value
-from linrnn.recurrence.op import carry_dtype
 
 Nonlinearity = Literal["tanh", "relu", "linear"]
-STEP = {"tanh": torch.tanh, "relu": torch.relu, "linear": lambda x: x}
+STEP: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu, "linear": lambda x: x}
 CHUNK = 32  # steps of the linear RNN that are solved together
 
 
@@ -70,8 +70,7 @@ class RNN(Core):
         if resets is not None and self.nonlinearity != "linear":
             raise ValueError(f"resets: expected None with nonlinearity={self.nonlinearity!r}: its kernel has none")
         batch = u.shape[0]
-        parameter = self.A
-        initial = parameter.new_zeros(batch, self.d_state, dtype=carry_dtype(parameter.dtype)) if state is None else state
+        initial = self._zero_state(batch) if state is None else state
         x = self._states(u, initial, resets)
         y = F.linear(x, self.C[:, : self.d_state])
         if self.bidirectional:
@@ -96,14 +95,11 @@ class RNN(Core):
         if self.nonlinearity == "linear":
             Bu = F.linear(u, self.B)
             return linear_scan(Bu, self.A.to(Bu.dtype), initial.to(Bu.dtype), resets)
-        fused = torch.rnn_tanh if self.nonlinearity == "tanh" else torch.rnn_relu
+        fused: Any = torch.rnn_tanh if self.nonlinearity == "tanh" else torch.rnn_relu
         hx = initial.to(u.dtype).unsqueeze(0)
         # no biases, one layer, no dropout, one direction, batch first
-        x, _ = fused(u, hx, [self.B, self.A], False, 1, 0.0, self.training, False, True)
+        x: Tensor = fused(u, hx, [self.B, self.A], False, 1, 0.0, self.training, False, True)[0]
         return x
-
-    def _add_Du(self, y: Tensor, u: Tensor) -> Tensor:
-        return torch.addcmul(y, u.to(y.dtype), self.D.to(y.dtype))
 
 
 def linear_scan(v: Tensor, A: Tensor, initial: Tensor, resets: Tensor | None = None) -> Tensor:

@@ -21,7 +21,9 @@ def diagonalize(rnn: RNN) -> LRU:
     if not isinstance(rnn, RNN):
         raise wrong_type("rnn", "a linrnn.RNN", type(rnn).__name__)
     if rnn.nonlinearity != "linear":
-        raise ValueError(f"rnn: expected nonlinearity='linear', got {rnn.nonlinearity!r}: only a linear map has this form")
+        raise ValueError(
+            f"rnn: expected nonlinearity='linear', got {rnn.nonlinearity!r}: only a linear map has this form"
+        )
     lam, P = torch.linalg.eig(rnn.A.double())
     if torch.linalg.cond(P) > 1e10:
         raise ValueError("rnn: expected a diagonalizable A, got one whose eigenvectors are not independent")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from linrnn import spectrum
 from linrnn.cores.base import Core, last_real
-from linrnn.errors import wrong_value
+from linrnn.errors import wrong_type, wrong_value
 from linrnn.recurrence import scan_planes
 from linrnn.recurrence.op import carry_dtype
 from linrnn.recurrence.planes import from_planes, multiply
@@ -117,11 +117,14 @@ class LRU(Core):
     def kernel(self, length: int) -> Tensor:
         """The impulse response: (length, H, H), what y_k gains for a unit in each feature of u_0."""
         self._require_causal("kernel")
+        if not isinstance(length, int):
+            raise wrong_type("length", "an integer", repr(length))
         if length < 0:
             raise wrong_value("length", "at least 0", length)
         lam = self.eigenvalues().to(torch.complex128)  # the phase of λ^k turns k times: single precision loses it
         B, C = (from_planes(planes.double()) for planes in (self._B().movedim(2, 0), self.C))
-        powers = lam ** torch.arange(length, device=lam.device).unsqueeze(1)
+        k = torch.arange(length, device=lam.device).unsqueeze(1)
+        powers = torch.polar(lam.abs() ** k, lam.angle() * k)
         response = torch.einsum("on,kn,in->koi", C, powers, B).real.to(self.D.dtype)
         return torch.cat([response[:1] + torch.diag(self.D), response[1:]])
 
@@ -149,7 +152,7 @@ class LRU(Core):
             y = y + F.linear(x.flatten(-2), C[..., self.d_state :].flatten(1))
             return self._add_Du(y, u), None
         if lengths is not None:
-            final = last_real(x, lengths, self.initial_state(u.shape[0]) if state is None else state)
+            final = last_real(x, lengths, self._zero_state(u.shape[0]) if state is None else state)
         return self._add_Du(y, u), final
 
     def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -173,9 +176,6 @@ class LRU(Core):
         """The real matrix behind Re[C·x], (H, 2, N): Re C and -Im C."""
         re, im = self.C.unbind(1)
         return torch.stack([re, -im], dim=1)
-
-    def _add_Du(self, y: Tensor, u: Tensor) -> Tensor:
-        return torch.addcmul(y, u.to(y.dtype), self.D.to(y.dtype))
 
     def _require_causal(self, name: str) -> None:
         if self.bidirectional:

@@ -7,6 +7,7 @@ not be entered from two threads at once, these may.
 """
 
 import functools
+import itertools
 import operator
 import os
 from collections.abc import Callable
@@ -63,7 +64,7 @@ def _share(kernel: Callable[..., None], u: Tensor, arguments: list[Any]) -> None
     width = -(-n // blocks // BLOCK) * BLOCK if blocks > 1 else n
     units = batch * -(-n // width)
     edges = [units * i // threads for i in range(threads + 1)]
-    pieces = [(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True) if a < b]
+    pieces = [(a, b) for a, b in itertools.pairwise(edges) if a < b]
     others = [_pool(os.getpid(), threads).submit(kernel, *arguments, length, width, a, b) for a, b in pieces[1:]]
     for a, b in pieces[:1]:
         kernel(*arguments, length, width, a, b)
@@ -105,7 +106,7 @@ def _jit(function: Callable[..., None]) -> Any:
 
 
 @_jit
-def _scan(u, lam, carry, resets, reverse, states, stream, length, width, first, last):  # type: ignore[no-untyped-def]
+def _scan(u, lam, carry, resets, reverse, states, stream, length, width, first, last):
     N = lam.size // 2
     lanes = 64 // u.itemsize
     row = -2 * N if reverse else 2 * N  # from a step to the one walked after it
@@ -149,13 +150,13 @@ def _scan(u, lam, carry, resets, reverse, states, stream, length, width, first, 
 
 
 @_jit
-def _step(lr, li, xr, xi, ur, ui):  # type: ignore[no-untyped-def]
+def _step(lr, li, xr, xi, ur, ui):
     """λ·x + u."""
     return lr * xr - li * xi + ur, lr * xi + li * xr + ui
 
 
 @_jit
-def _scan_backward(  # type: ignore[no-untyped-def]
+def _scan_backward(
     grad, states, lam, initial, carry, resets, reverse, grad_u, d, grad_lam, stream, length, width, first, last
 ):
     N = lam.size // 2
@@ -228,13 +229,13 @@ def _scan_backward(  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _conj_times(ar, ai, br, bi):  # type: ignore[no-untyped-def]
+def _conj_times(ar, ai, br, bi):
     """conj(a)·b."""
     return ar * br + ai * bi, ar * bi - ai * br
 
 
 @_jit
-def _unit(unit, width, N, lanes):  # type: ignore[no-untyped-def]
+def _unit(unit, width, N, lanes):
     """The sequence and the channels of a unit, and where its whole vectors end."""
     blocks = -(-N // width)
     start = unit % blocks * width
@@ -243,14 +244,14 @@ def _unit(unit, width, N, lanes):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _cut(resets, begin, length, k, reverse):  # type: ignore[no-untyped-def]
+def _cut(resets, begin, length, k, reverse):
     """Whether no state comes to step k from the step that the scan walks before it."""
     later = k + 1 if reverse else k
     return later < length and resets[begin + later]
 
 
 @_jit
-def _clear(x, row, N, start, stop):  # type: ignore[no-untyped-def]
+def _clear(x, row, N, start, stop):
     x[row + start : row + stop] = 0
     x[row + N + start : row + N + stop] = 0
 
@@ -258,29 +259,29 @@ def _clear(x, row, N, start, stop):  # type: ignore[no-untyped-def]
 # Vectors of 64 bytes for Numba: a type, +, - and *, and the ways to and from memory.
 
 
-class _Vector(types.Type):  # type: ignore[misc]
+class _Vector(types.Type):
     def __init__(self, dtype: Any) -> None:
         self.dtype = dtype
         super().__init__(name=f"vector({dtype})")
 
 
 @register_model(_Vector)
-class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
+class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, vector: _Vector) -> None:
         lane = ir.DoubleType() if vector.dtype.bitwidth == 64 else ir.FloatType()
         super().__init__(manager, vector, ir.VectorType(lane, 512 // vector.dtype.bitwidth))
 
 
 def _arithmetic(operation: Callable[..., Any], instruction: str) -> None:
-    @intrinsic  # type: ignore[untyped-decorator]
-    def compute(_, a, b):  # type: ignore[no-untyped-def]
+    @intrinsic
+    def compute(_, a, b):
         def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             return getattr(builder, instruction)(*arguments, flags=["contract"])  # may become a fused multiply-add
 
         return a(a, b), build
 
-    @overload(operation)  # type: ignore[untyped-decorator]
-    def vectors(a, b):  # type: ignore[no-untyped-def]
+    @overload(operation)
+    def vectors(a, b):
         if isinstance(a, _Vector) and isinstance(b, _Vector):
             return lambda a, b: compute(a, b)
         return None
@@ -296,8 +297,8 @@ def _pointer(context: Any, builder: Any, signature: Any, arguments: Any, target:
     return builder.bitcast(builder.gep(array.data, [arguments[1]]), target.as_pointer())
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _load(_, array, i):  # type: ignore[no-untyped-def]
+@intrinsic
+def _load(_, array, i):
     vector = _Vector(array.dtype)
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -308,8 +309,8 @@ def _load(_, array, i):  # type: ignore[no-untyped-def]
 
 
 def _storing(past_cache: bool) -> Any:
-    @intrinsic  # type: ignore[untyped-decorator]
-    def store(_, array, i, vector):  # type: ignore[no-untyped-def]
+    @intrinsic
+    def store(_, array, i, vector):
         def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             pointer = _pointer(context, builder, signature, arguments, context.get_value_type(vector))
             instruction = builder.store(arguments[2], pointer, align=64 if past_cache else array.dtype.bitwidth // 8)
@@ -327,16 +328,16 @@ _store = _storing(past_cache=False)
 _store_past_cache = _storing(past_cache=True)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _zero(_, vector):  # type: ignore[no-untyped-def]
+@intrinsic
+def _zero(_, vector):
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return ir.Constant(context.get_value_type(vector), None)
 
     return vector(vector), build
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _prefetch(_, array, i):  # type: ignore[no-untyped-def]
+@intrinsic
+def _prefetch(_, array, i):
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte, number = ir.IntType(8), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), number, number, number])
@@ -348,8 +349,8 @@ def _prefetch(_, array, i):  # type: ignore[no-untyped-def]
     return types.void(array, i), build
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _fence(_):  # type: ignore[no-untyped-def]
+@intrinsic
+def _fence(_):
     """What was written past the cache is seen by whoever waits for this thread."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -2,9 +2,9 @@
 
 A program is one warp that owns a block of channels of one sequence and walks its steps with the state in registers.
 The recurrence does little arithmetic, so all that counts is to keep memory busy: a program asks for many rows (steps)
-at once before it uses the first. Where sequences are too few to fill the GPU the length is cut into chunks: one pass
-finds the state that each chunk ends with when started from zero, a short walk over the chunks turns those into the
-states they start with, and a second pass, the usual one, writes the results.
+at once, and for as many again before it uses the first. Where sequences are long and too few to fill the GPU, the
+length is cut into chunks: one pass finds the state that each chunk ends with when started from zero, a short walk over
+the chunks turns those into the states they start with, and a second pass, the usual one, writes the results.
 """
 
 import contextlib
@@ -16,8 +16,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-PROGRAMS = 256  # fewer than this leave the GPU idle: then the length is cut
-SHORTEST_CHUNK = 512
+BLOCK = 64  # channels of a program
+ROWS, ROWS_BACKWARD = (
+    16,
+    8,
+)  # steps asked for at once, while as many are at work; with twice as many compiling takes long
+BUSY = 2_200_000  # bytes asked for at once by all programs: with less, a length is cut
+TARGET = 10_000_000  # until it is this much
+SHORTEST_CUT, SHORTEST_CHUNK = 2048, 256  # steps
 
 
 def scan(u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
@@ -26,13 +32,13 @@ def scan(u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse
     if u.numel() == 0:
         return states, final.copy_(initial)
     plan = _plan(u)
-    flags, options = _flags(resets), {"RESETS": resets is not None, "REVERSE": reverse, **plan.options(rows=32)}
+    flags, options = _flags(resets), {"RESETS": resets is not None, "REVERSE": reverse, **plan.options(ROWS)}
     with _on(u.device):
         starts = initial
         if plan.chunks > 1:
             ends, alive = plan.carries(initial)
             _scan[plan.grid](u, lam, ends, flags, u, ends, alive, *plan.sizes, ENDS_ONLY=True, **options)
-            starts = _chain(plan, ends, alive, lam, initial)
+            starts = _chain(plan, ends, alive, lam, initial, conjugate=False)
         _scan[plan.grid](u, lam, starts, flags, states, final, final, *plan.sizes, ENDS_ONLY=False, **options)
     return states, final
 
@@ -61,11 +67,11 @@ def scan_backward(
             ends, alive = plan.carries(initial)
             outputs = (grad_u, ends, ends, alive)
             arguments = (grad, states, lam, initial, ends, flags, *outputs, *plan.sizes)
-            _scan_backward[plan.grid](*arguments, ENDS_ONLY=True, **options, **plan.options(rows=32))
-            starts = _chain(plan, ends, alive, lam * lam.new_tensor([[1.0], [-1.0]]), grad_final)
+            _scan_backward[plan.grid](*arguments, ENDS_ONLY=True, **options, **plan.options(ROWS))
+            starts = _chain(plan, ends, alive, lam, grad_final, conjugate=True)
         outputs = (grad_u, grad_initial, partial, grad_initial)
         arguments = (grad, states, lam, initial, starts, flags, *outputs, *plan.sizes)
-        _scan_backward[plan.grid](*arguments, ENDS_ONLY=False, **options, **plan.options(rows=16))
+        _scan_backward[plan.grid](*arguments, ENDS_ONLY=False, **options, **plan.options(ROWS_BACKWARD))
     return grad_u, partial.sum(dim=0).to(lam.dtype), grad_initial
 
 
@@ -91,7 +97,12 @@ class _Plan:
 
     def options(self, rows: int) -> dict[str, Any]:
         rows = rows if self.single else rows // 2
-        return {"N": self.n, "ROWS": min(rows, triton.next_power_of_2(self.length)), "BLOCK": self.block, "num_warps": 1}
+        return {
+            "N": self.n,
+            "ROWS": min(rows, triton.next_power_of_2(self.length)),
+            "BLOCK": self.block,
+            "num_warps": 1,
+        }
 
     def carries(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """The state at the end of each chunk, and whether a state that enters the chunk reaches its end."""
@@ -101,21 +112,22 @@ class _Plan:
 
 def _plan(u: Tensor) -> _Plan:
     batch, length, _, n = u.shape
-    block = min(64, triton.next_power_of_2(n))
-    programs = batch * triton.cdiv(n, block)
-    chunks = 1
-    if programs < PROGRAMS:
-        chunks = max(1, min(PROGRAMS * 4 // programs, length // SHORTEST_CHUNK))
-    chunk = triton.next_power_of_2(triton.cdiv(length, chunks))
+    block = min(BLOCK, triton.next_power_of_2(n))
+    asked = batch * triton.cdiv(n, block) * block * 2 * ROWS * 2 * u.itemsize
+    chunk = triton.next_power_of_2(length)
+    if asked < BUSY and length >= SHORTEST_CUT:
+        while chunk > SHORTEST_CHUNK and asked * length // chunk < TARGET:
+            chunk //= 2
     return _Plan(batch, length, n, block, chunk, triton.cdiv(length, chunk), u.dtype != torch.float64)
 
 
-def _chain(plan: _Plan, ends: Tensor, alive: Tensor, lam: Tensor, initial: Tensor) -> Tensor:
+def _chain(plan: _Plan, ends: Tensor, alive: Tensor, lam: Tensor, initial: Tensor, conjugate: bool) -> Tensor:
     """From the state each chunk ends with when started from zero, to the state it starts with."""
     starts = torch.empty_like(ends)
     grid = (plan.batch * triton.cdiv(plan.n, plan.block),)
     doublings = plan.chunk.bit_length() - 1
-    _chunks[grid](ends, alive, lam, initial, starts, plan.chunks, doublings, N=plan.n, BLOCK=plan.block, num_warps=1)
+    options = {"CONJUGATE": conjugate, "N": plan.n, "BLOCK": plan.block, "num_warps": 1}
+    _chunks[grid](ends, alive, lam, initial, starts, plan.chunks, doublings, **options)
     return starts
 
 
@@ -131,8 +143,8 @@ def _on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
 # a step and the one walked before it is cut where the later of the two starts a new sequence.
 
 
-@triton.jit
-def _scan(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["length", "chunk", "chunks"])
+def _scan(
     u, lam, starts, resets, states, ends, alive, length, chunk, chunks,
     ENDS_ONLY: tl.constexpr, REVERSE: tl.constexpr, RESETS: tl.constexpr,
     N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -153,14 +165,13 @@ def _scan(  # type: ignore[no-untyped-def]
     else:
         xr, xi = _load_planes(starts + (b * chunks + s) * 2 * N + n, N, inside, lam.dtype.element_ty)
     reaches = 1
+    ur, ui = _ask(u, 0, limit, N, ROW, ROWS)
     for t in range(0, steps, ROWS):
-        ur = ()
-        ui = ()
+        u += ROWS * ROW
+        next_ur, next_ui = _ask(u, t + ROWS, limit, N, ROW, ROWS)
         cut = ()
-        for r in tl.static_range(ROWS):
-            ur = ur + (tl.load(u + r * ROW, mask=t + r < limit, other=0.0),)
-            ui = ui + (tl.load(u + r * ROW + N, mask=t + r < limit, other=0.0),)
-            if RESETS:
+        if RESETS:
+            for r in tl.static_range(ROWS):
                 cut = cut + (_cut(resets_of_b, k + r * FORTH, length, REVERSE),)
         for r in tl.static_range(ROWS):
             there = t + r < limit
@@ -173,7 +184,7 @@ def _scan(  # type: ignore[no-untyped-def]
             if not ENDS_ONLY:
                 tl.store(states + r * ROW, xr.to(states.dtype.element_ty), mask=there)
                 tl.store(states + r * ROW + N, xi.to(states.dtype.element_ty), mask=there)
-        u += ROWS * ROW
+        ur, ui = next_ur, next_ui
         states += ROWS * ROW
         k += ROWS * FORTH
     if ENDS_ONLY:
@@ -186,8 +197,8 @@ def _scan(  # type: ignore[no-untyped-def]
         _store_planes(ends + b * 2 * N + n, N, inside, xr, xi)
 
 
-@triton.jit
-def _scan_backward(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["length", "chunk", "chunks"])
+def _scan_backward(
     grad, states, lam, initial, starts, resets, grad_u, ends, partial, alive, length, chunk, chunks,
     ENDS_ONLY: tl.constexpr, REVERSE: tl.constexpr, RESETS: tl.constexpr,
     N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -217,19 +228,16 @@ def _scan_backward(  # type: ignore[no-untyped-def]
             reaches = tl.where(first, 0, reaches)
     gr, gi = tl.zeros_like(lr), tl.zeros_like(li)
     dr, di = tl.zeros_like(lr).to(tl.float64), tl.zeros_like(li).to(tl.float64)
+    vr, vi = _ask(grad, 0, limit, N, ROW, ROWS)
+    pr, pi = _ask(states, 0, limit_before, N, ROW, 0 if ENDS_ONLY else ROWS)
     for t in range(0, steps, ROWS):
-        vr = ()
-        vi = ()
-        pr = ()
-        pi = ()
+        grad += ROWS * ROW
+        states += ROWS * ROW
+        next_vr, next_vi = _ask(grad, t + ROWS, limit, N, ROW, ROWS)
+        next_pr, next_pi = _ask(states, t + ROWS, limit_before, N, ROW, 0 if ENDS_ONLY else ROWS)
         cut = ()
-        for r in tl.static_range(ROWS):
-            vr = vr + (tl.load(grad + r * ROW, mask=t + r < limit, other=0.0),)
-            vi = vi + (tl.load(grad + r * ROW + N, mask=t + r < limit, other=0.0),)
-            if not ENDS_ONLY:
-                pr = pr + (tl.load(states + r * ROW, mask=t + r < limit_before, other=0.0),)
-                pi = pi + (tl.load(states + r * ROW + N, mask=t + r < limit_before, other=0.0),)
-            if RESETS:
+        if RESETS:
+            for r in tl.static_range(ROWS):
                 cut = cut + (_cut(resets_of_b, k + r * FORTH, length, REVERSE),)
         er, ei = tl.zeros_like(lr), tl.zeros_like(li)
         for r in tl.static_range(ROWS):
@@ -251,9 +259,8 @@ def _scan_backward(  # type: ignore[no-untyped-def]
                 tl.store(grad_u + r * ROW + N, gi.to(grad_u.dtype.element_ty), mask=there)
         dr += er.to(tl.float64)
         di += ei.to(tl.float64)
-        grad += ROWS * ROW
+        vr, vi, pr, pi = next_vr, next_vi, next_pr, next_pi
         grad_u += ROWS * ROW
-        states += ROWS * ROW
         k += ROWS * FORTH
     if ENDS_ONLY:
         _store_planes(ends + (b * chunks + s) * 2 * N + n, N, inside, cr, ci)
@@ -270,12 +277,15 @@ def _scan_backward(  # type: ignore[no-untyped-def]
         _store_planes(partial + (b * chunks + s) * 2 * N + n, N, inside, dr, di)
 
 
-@triton.jit
-def _chunks(  # type: ignore[no-untyped-def]
-    ends, alive, lam, initial, starts, chunks, doublings, N: tl.constexpr, BLOCK: tl.constexpr
-):
+@triton.jit(do_not_specialize=["chunks", "doublings"])
+def _chunks(
+    ends, alive, lam, initial, starts, chunks, doublings,
+    CONJUGATE: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     b, _, n, inside = _place(1, N, BLOCK)
     pr, pi = _load_planes(lam + n, N, inside, tl.float64)  # λ^chunk: its error must not grow with the length
+    if CONJUGATE:
+        pi = -pi
     for _ in range(doublings):
         pr, pi = pr * pr - pi * pi, 2 * pr * pi
     xr, xi = _load_planes(initial + b * 2 * N + n, N, inside, tl.float64)
@@ -289,7 +299,7 @@ def _chunks(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _place(chunks, N: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _place(chunks, N: tl.constexpr, BLOCK: tl.constexpr):
     """The sequence, chunk and channels of this program."""
     BLOCKS: tl.constexpr = (N + BLOCK - 1) // BLOCK
     program = tl.program_id(0).to(tl.int64)
@@ -299,7 +309,18 @@ def _place(chunks, N: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-unt
 
 
 @triton.jit
-def _cut(resets, k, length, REVERSE: tl.constexpr):  # type: ignore[no-untyped-def]
+def _ask(pointer, t, limit, N: tl.constexpr, ROW: tl.constexpr, ROWS: tl.constexpr):
+    """Load the rows of the steps t, t + 1, ..., real and imaginary parts; zero where there is no such step."""
+    re = ()
+    im = ()
+    for r in tl.static_range(ROWS):
+        re = re + (tl.load(pointer + r * ROW, mask=t + r < limit, other=0.0),)
+        im = im + (tl.load(pointer + r * ROW + N, mask=t + r < limit, other=0.0),)
+    return re, im
+
+
+@triton.jit
+def _cut(resets, k, length, REVERSE: tl.constexpr):
     """Whether no state comes to step k from the step that the scan walks before it; anything where k is no step."""
     later = k + 1 if REVERSE else k
     flag = tl.load(resets + tl.minimum(tl.maximum(later, 0), length - 1)) != 0
@@ -307,13 +328,13 @@ def _cut(resets, k, length, REVERSE: tl.constexpr):  # type: ignore[no-untyped-d
 
 
 @triton.jit
-def _load_planes(pointer, N: tl.constexpr, inside, DTYPE: tl.constexpr):  # type: ignore[no-untyped-def]
+def _load_planes(pointer, N: tl.constexpr, inside, DTYPE: tl.constexpr):
     re = tl.load(pointer, mask=inside, other=0.0)
     im = tl.load(pointer + N, mask=inside, other=0.0)
     return re.to(DTYPE), im.to(DTYPE)
 
 
 @triton.jit
-def _store_planes(pointer, N: tl.constexpr, inside, re, im):  # type: ignore[no-untyped-def]
+def _store_planes(pointer, N: tl.constexpr, inside, re, im):
     tl.store(pointer, re, mask=inside)
     tl.store(pointer + N, im, mask=inside)

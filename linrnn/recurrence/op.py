@@ -27,7 +27,7 @@ def check(u: Tensor, lam: Tensor, initial: Tensor | None, resets: Tensor | None)
         raise wrong_type("u", "float32, bfloat16, float16 or float64", u.dtype)
     if u.dim() != 4 or u.shape[2] != 2 or u.shape[3] < 1:
         raise wrong_value("u", "planes of shape (batch, length, 2, N), N at least 1", shape(u))
-    batch, length, _, n = u.shape
+    batch, _, _, n = u.shape
     carry = carry_dtype(u.dtype)
     for name, x, expected in (("lam", lam, (2, n)), ("initial", initial, (batch, 2, n))):
         if x is None:
@@ -42,6 +42,8 @@ def check(u: Tensor, lam: Tensor, initial: Tensor | None, resets: Tensor | None)
 
 
 def check_resets(resets: Tensor, u: Tensor) -> None:
+    if not isinstance(resets, Tensor):
+        raise wrong_type("resets", "a tensor of torch.bool", type(resets).__name__)
     if resets.dtype != torch.bool:
         raise wrong_type("resets", "torch.bool", resets.dtype)
     if resets.shape != u.shape[:2]:
@@ -126,10 +128,12 @@ def _double_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     *tensors, resets = ctx.saved_tensors
     with torch.enable_grad():
         inputs = [t.detach().requires_grad_() for t in tensors]
-        outputs = reference.scan_backward(*(from_planes(t.double()) for t in inputs), reverse=ctx.reverse, resets=resets)
+        outputs = reference.scan_backward(
+            *(from_planes(t.double()) for t in inputs), reverse=ctx.reverse, resets=resets
+        )
         wanted = [from_planes(g.double()) for g in grads]
-        objective = sum((o.conj() * g).real.sum() for o, g in zip(outputs, wanted, strict=True))
-        gradients = torch.autograd.grad(objective, inputs, allow_unused=True)
+        objective = torch.stack([(o.conj() * g).real.sum() for o, g in zip(outputs, wanted, strict=True)])
+        gradients = torch.autograd.grad(objective.sum(), inputs, allow_unused=True)
     return *gradients, None, None
 
 

@@ -1,0 +1,82 @@
+"""Random problems for the scan, and how far two answers lie apart."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from linrnn.recurrence import fallback
+from linrnn.recurrence.op import carry_dtype
+
+
+@dataclass
+class Problem:
+    """The arguments of the forward and the backward operator, on real planes."""
+
+    u: Tensor
+    lam: Tensor
+    initial: Tensor
+    resets: Tensor | None
+    reverse: bool
+    grad_states: Tensor
+    grad_final: Tensor
+
+    @property
+    def forward(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None, bool]:
+        return self.u, self.lam, self.initial, self.resets, self.reverse
+
+    def backward(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, bool]:
+        gradients = self.grad_states, self.grad_final
+        return *gradients, states, self.lam, self.initial, self.resets, self.reverse
+
+    def exact(self) -> "Problem":
+        """The same rounded numbers in float64 on the CPU."""
+        return Problem(
+            u=self.u.double().cpu(),
+            lam=self.lam.double().cpu(),
+            initial=self.initial.double().cpu(),
+            resets=None if self.resets is None else self.resets.cpu(),
+            reverse=self.reverse,
+            grad_states=self.grad_states.double().cpu(),
+            grad_final=self.grad_final.double().cpu(),
+        )
+
+    def oracle(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]:
+        """By the definition, in float64: (states, final) and the gradients of u, lam and initial."""
+        exact = self.exact()
+        states, final = fallback.scan(*exact.forward)
+        return (states, final), fallback.scan_backward(*exact.backward(states))
+
+
+def problem(
+    batch: int,
+    length: int,
+    n: int,
+    dtype: torch.dtype = torch.float64,
+    *,
+    reverse: bool = False,
+    resets: float | None = None,
+    radius: tuple[float, float] = (0.0, 0.999),
+    device: str = "cpu",
+) -> Problem:
+    """`resets` is the share of steps that start a new sequence."""
+    carry = carry_dtype(dtype)
+    r, theta = torch.empty(n).uniform_(*radius), torch.empty(n).uniform_(0, 6.28)
+    return Problem(
+        u=torch.randn(batch, length, 2, n).to(device, dtype),
+        lam=torch.stack([r * theta.cos(), r * theta.sin()]).to(device, carry),
+        initial=torch.randn(batch, 2, n).to(device, carry),
+        resets=None if resets is None else (torch.rand(batch, length) < resets).to(device),
+        reverse=reverse,
+        grad_states=torch.randn(batch, length, 2, n).to(device, dtype),
+        grad_final=torch.randn(batch, 2, n).to(device, carry),
+    )
+
+
+def error(answer: Tensor, truth: Tensor) -> float:
+    """‖answer − truth‖ / ‖truth‖; NaN counts as infinite."""
+    if truth.numel() == 0:
+        return 0.0 if answer.shape == truth.shape else float("inf")
+    norm = torch.linalg.vector_norm
+    e = float(norm(answer.double().cpu() - truth.cpu()) / norm(truth.cpu()).clamp(min=1e-30))
+    return float("inf") if e != e else e

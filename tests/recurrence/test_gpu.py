@@ -1,0 +1,227 @@
+"""The Triton kernels: on a GPU (`pytest -m gpu`) at real sizes, elsewhere in Triton's interpreter at small odd ones."""
+
+import gc
+import importlib.util
+import os
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import linrnn
+from linrnn.recurrence import op
+from tests.recurrence.helpers import Problem, error, problem
+
+gpu_only = pytest.mark.gpu
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
+TYPES = [pytest.param(t, id=str(t).removeprefix("torch.")) for t in TOLERANCE]
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Iterator[ModuleType]:
+    """The module of the kernels, interpreted where there is no GPU."""
+    interpret = not torch.cuda.is_available()
+    before = os.environ.get("TRITON_INTERPRET")
+    if interpret:
+        os.environ["TRITON_INTERPRET"] = "1"
+    import triton  # noqa: F401
+
+    from linrnn.recurrence import gpu
+
+    yield gpu
+    if interpret:
+        os.environ.pop("TRITON_INTERPRET")
+        if before is not None:
+            os.environ["TRITON_INTERPRET"] = before
+
+
+@pytest.fixture
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fresh memory holds NaN, so that an element which no kernel writes shows."""
+
+    def poison(allocate: Any) -> Any:
+        def fresh(*args: Any, **kwargs: Any) -> Tensor:
+            x: Tensor = allocate(*args, **kwargs)
+            return x.fill_(float("nan")) if x.is_floating_point() else x
+
+        return fresh
+
+    monkeypatch.setattr(torch, "empty", poison(torch.empty))
+    monkeypatch.setattr(torch, "empty_like", poison(torch.empty_like))
+    monkeypatch.setattr(torch.Tensor, "new_empty", poison(torch.Tensor.new_empty))
+
+
+def check(kernels: ModuleType, p: Problem, tolerance: float) -> None:
+    """Forward and backward against the definition in float64."""
+    results, gradients = p.oracle()
+    for name, answer, truth in zip(("states", "final"), kernels.scan(*p.forward), results, strict=True):
+        assert error(answer, truth) < tolerance, name
+    answers = kernels.scan_backward(*p.backward(results[0].to(p.u)))
+    for name, answer, truth in zip(("u", "lam", "initial"), answers, gradients, strict=True):
+        assert error(answer, truth) < tolerance, f"gradient of {name}"
+
+
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+@pytest.mark.parametrize("resets", [None, 0.2], ids=["", "resets"])
+@pytest.mark.parametrize(("batch", "length", "n"), [(2, 5, 3), (1, 1, 1), (2, 19, 70), (2, 0, 3), (0, 4, 3)])
+def test_small(
+    kernels: ModuleType, dtype: torch.dtype, reverse: bool, resets: float | None, batch: int, length: int, n: int
+) -> None:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    p = problem(batch, length, n, dtype, reverse=reverse, resets=resets, device=device)
+    check(kernels, p, TOLERANCE[dtype])
+
+
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+@pytest.mark.parametrize("resets", [None, 0.05], ids=["", "resets"])
+@pytest.mark.parametrize("length", [16, 37, 64])
+def test_length_cut_into_chunks(
+    kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, reverse: bool, resets: float | None, length: int
+) -> None:
+    monkeypatch.setattr(kernels, "SHORTEST_CUT", 1)
+    monkeypatch.setattr(kernels, "SHORTEST_CHUNK", 8)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    p = problem(2, length, 5, torch.float32, reverse=reverse, resets=resets, device=device)
+    assert kernels._plan(p.u).chunks > 1
+    check(kernels, p, 1e-5)
+
+
+@gpu_only
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("batch", "length", "n"), [(50, 1024, 384), (4, 4000, 192), (32, 16384, 256), (1, 16384, 256), (1, 131072, 512)]
+)
+def test_real_sizes(dtype: torch.dtype, batch: int, length: int, n: int) -> None:
+    check_on_gpu(problem(batch, length, n, dtype, radius=(0.9, 0.9999), device="cuda"))
+
+
+@gpu_only
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+@pytest.mark.parametrize("resets", [None, 0.001], ids=["", "resets"])
+def test_all_types_and_directions(dtype: torch.dtype, reverse: bool, resets: float | None) -> None:
+    options = {"reverse": reverse, "resets": resets, "radius": (0.9, 0.9999), "device": "cuda"}
+    check_on_gpu(problem(2, 16384, 100, dtype, **options))  # type: ignore[arg-type]
+
+
+def check_on_gpu(p: Problem) -> None:
+    """The truth is the CPU's float64, itself tested against the definition; |λ| reaches 0.9999."""
+    from linrnn.recurrence import cpu, gpu
+
+    p.lam[:, 0] = torch.tensor([0.9999, 0.0])  # the worst case of a constant input
+    tolerance, exact = TOLERANCE[p.u.dtype], p.exact()
+    states, final = cpu.scan(*exact.forward)
+    for name, answer, truth in zip(("states", "final"), gpu.scan(*p.forward), (states, final), strict=True):
+        assert error(answer, truth) < tolerance, name
+    answers, truths = gpu.scan_backward(*p.backward(states.to(p.u))), cpu.scan_backward(*exact.backward(states))
+    for name, answer, truth in zip(("u", "lam", "initial"), answers, truths, strict=True):
+        assert error(answer, truth) < tolerance, f"gradient of {name}"
+
+
+@gpu_only
+def test_more_than_two_to_the_31_elements() -> None:
+    """Every offset fits 64 bits: the last sequence of a very large batch, and the end of a very long one."""
+    for batch, length, n in [(70, 2**20 // 64, 1024), (1, 2**21, 600)]:
+        assert batch * length * 2 * n > 2**31
+        u = torch.zeros(batch, length, 2, n, device="cuda", dtype=torch.bfloat16)
+        u[-1, -3:] = 1.0
+        lam = torch.zeros(2, n, device="cuda")
+        lam[0] = 0.5
+        states, final = linrnn.scan_planes(u, lam)
+        assert states[-1, -3:, 0, -1].tolist() == [1.0, 1.5, 1.75]
+        assert states[-1, :-3].abs().max() == 0
+        assert final[-1, 0, -1].item() == 1.75
+        del u, states, final
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+@gpu_only
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_same_inputs_same_bits(dtype: torch.dtype) -> None:
+    from linrnn.recurrence import gpu
+
+    p = problem(8, 5000, 100, dtype, device="cuda")
+    first = [*gpu.scan(*p.forward), *gpu.scan_backward(*p.backward(p.u))]
+    for _ in range(5):
+        again = [*gpu.scan(*p.forward), *gpu.scan_backward(*p.backward(p.u))]
+        assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+@gpu_only
+def test_operator_on_the_gpu() -> None:
+    p = problem(2, 9, 3, torch.float64, resets=0.2, device="cuda")
+    tensors = [t.requires_grad_() for t in p.forward[:3]]
+    assert torch.autograd.gradcheck(lambda u, lam, x: linrnn.scan_planes(u, lam, x, resets=p.resets), tensors)
+    torch.library.opcheck(op.scan, p.forward)
+
+
+@gpu_only
+def test_cuda_graph() -> None:
+    """A captured training step of a layer replays to the same numbers as the step itself."""
+    layer = linrnn.LRU(16, 32, r_min=0.9, r_max=0.999, device="cuda")
+    u = torch.randn(4, 700, 16, device="cuda")
+
+    def run() -> Tensor:
+        layer.zero_grad()
+        y, state = layer(u)
+        assert state is not None
+        loss: Tensor = y.square().mean() + state.square().mean()
+        loss.backward()
+        return loss
+
+    graph = torch.cuda.CUDAGraph()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):  # all on one stream, as gradients want it
+        run()
+        with torch.cuda.graph(graph, stream=stream):
+            loss = run()
+        u.copy_(torch.randn_like(u))
+        graph.replay()
+        replayed = [loss.detach().clone(), *(p.grad.clone() for p in layer.parameters() if p.grad is not None)]
+        expected = [run().detach(), *(p.grad for p in layer.parameters() if p.grad is not None)]
+    torch.cuda.synchronize()
+    assert all(torch.equal(a, b) for a, b in zip(replayed, expected, strict=True))
+
+
+@gpu_only
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # inside the compiler
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")
+@pytest.mark.parametrize("autocast", [False, True], ids=["float32", "bfloat16 autocast"])
+def test_compiled_model_on_the_gpu(autocast: bool) -> None:
+    config = linrnn.ModelConfig(channels=3, classes=10, d_model=32, d_state=48, depth=2, options={"r_min": 0.9})
+    model = linrnn.Model(config).cuda()
+    x, lengths = torch.randn(8, 300, 3, device="cuda"), torch.randint(1, 300, (8,), device="cuda")
+
+    def run(f: Any) -> list[Tensor]:
+        model.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+            loss = f(x, lengths=lengths).float().square().mean()
+        loss.backward()
+        return [loss.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
+
+    expected = run(model)
+    compiled = run(torch.compile(model, fullgraph=True))
+    tolerance = 5e-2 if autocast else 1e-3
+    for a, b in zip(compiled, expected, strict=True):
+        assert error(a.cpu(), b.double().cpu()) < tolerance or b.norm() < 1e-4
+
+
+@gpu_only
+def test_model_on_the_gpu_equals_the_cpu() -> None:
+    config = linrnn.ModelConfig(
+        vocabulary=20, classes=5, d_model=32, d_state=48, depth=2, options={"r_max": 0.99, "bidirectional": True}
+    )
+    model = linrnn.Model(config)
+    tokens, lengths = torch.randint(20, (4, 333)), torch.tensor([333, 1, 20, 332])
+    expected = model(tokens, lengths=lengths)
+    answer = model.cuda()(tokens.cuda(), lengths=lengths.cuda())
+    assert error(answer.detach(), expected.detach().double()) < 1e-4

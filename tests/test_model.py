@@ -1,0 +1,637 @@
+import copy
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import linrnn
+from linrnn.model import BatchNorm
+from tests.helpers import gradients, relative_error
+
+SMALL: dict[str, Any] = {"classes": 4, "d_model": 6, "d_state": 5, "depth": 2}
+CORES = [
+    pytest.param({"core": "lru"}, id="lru"),
+    pytest.param({"core": "rnn"}, id="tanh"),
+    pytest.param({"core": "rnn", "options": {"nonlinearity": "linear"}}, id="linear"),
+]
+KINDS = [pytest.param({"channels": 3}, id="pixels"), pytest.param({"vocabulary": 7}, id="tokens")]
+NORMS = pytest.mark.parametrize("norm", ["batch", "layer"])
+LENGTHS = torch.tensor([9, 0, 4, 1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("core", CORES)
+@NORMS
+def test_shapes_and_gradients(kind: dict[str, int], core: dict[str, Any], norm: str) -> None:
+    inputs = _inputs(kind)
+    for pooling, shape in (("mean", (4, 4)), ("none", (4, 9, 4))):
+        model = _model(**kind, **core, norm=norm, pooling=pooling)
+        output = model(inputs, lengths=LENGTHS)
+        assert output.shape == shape
+        assert all(g.isfinite().all() for g in gradients(model, output.square().sum()).values())
+
+
+@pytest.mark.parametrize("mixing", ["glu", "half_glu"])
+@NORMS
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_block_by_hand(kind: dict[str, int], norm: str, mixing: str) -> None:
+    model = _model(**kind, norm=norm, mixing=mixing).double().eval()
+    _shake(model)
+    inputs = _inputs(kind, torch.float64)
+    if "vocabulary" in kind:
+        x = _parameter(model, "encoder.weight")[inputs]
+    else:
+        x = inputs @ _parameter(model, "encoder.weight").T + _parameter(model, "encoder.bias")
+    for i, block in enumerate(model.blocks):
+        weight, bias = _parameter(model, f"blocks.{i}.norm.weight"), _parameter(model, f"blocks.{i}.norm.bias")
+        if norm == "batch":
+            buffers = dict(model.named_buffers())
+            mean, var = (buffers[f"blocks.{i}.norm.running_{name}"] for name in ("mean", "var"))
+        else:
+            mean, var = x.mean(-1, keepdim=True), x.var(-1, keepdim=True, unbiased=False)
+        h = F.gelu(block.core((x - mean) / (var + 1e-5).sqrt() * weight + bias)[0])
+        z = h @ _parameter(model, f"blocks.{i}.mixing.weight").T + _parameter(model, f"blocks.{i}.mixing.bias")
+        x = x + (z[..., :6] * z[..., 6:].sigmoid() if mixing == "glu" else h * z.sigmoid())
+    expected = x.mean(1) @ _parameter(model, "head.weight").T + _parameter(model, "head.bias")
+    assert relative_error(model(inputs), expected) < 1e-12
+
+
+def test_depth_zero_is_encoder_and_head() -> None:
+    model = _model(channels=3, depth=0)
+    inputs = _inputs({"channels": 3})
+    assert relative_error(model(inputs), model.head(model.encoder(inputs).mean(1))) < 1e-6
+
+
+@pytest.mark.parametrize("lengths", [[9, 0, 4, 1], [9, 9, 9, 9], [0, 0, 2, 0]], ids=str)
+def test_masked_batch_norm_sees_the_real_steps_only(lengths: list[int]) -> None:
+    real = torch.arange(9) < torch.tensor(lengths).unsqueeze(1)
+    x = (3 + 2 * torch.randn(4, 9, 6, dtype=torch.float64)).requires_grad_()
+    ours, theirs = BatchNorm(6).double(), nn.BatchNorm1d(6).double()
+    with torch.no_grad():
+        for parameter, twin in zip(ours.parameters(), theirs.parameters(), strict=True):
+            twin.copy_(parameter.copy_(torch.randn(6)))
+    weights = torch.randn(4, 9, 6, dtype=torch.float64)
+    for _ in range(2):
+        y, expected = ours(x, real), theirs(x[real])
+        assert relative_error(y[real], expected) < 1e-12
+        came = gradients(ours, (y[real] * weights[real]).sum(), x)
+        wanted = gradients(theirs, (expected * weights[real]).sum(), x)
+        assert all(relative_error(came[name], wanted[name]) < 1e-9 for name in wanted)
+        for name, buffer in theirs.named_buffers():
+            assert relative_error(ours.get_buffer(name), buffer) < 1e-12, name
+    assert relative_error(ours.eval()(x, real)[real], theirs.eval()(x[real])) < 1e-12
+
+
+def test_a_batch_of_padding_alone_leaves_the_statistics() -> None:
+    norm = BatchNorm(3)
+    norm(torch.randn(2, 5, 3), torch.ones(2, 5, dtype=torch.bool))
+    before = {name: buffer.clone() for name, buffer in norm.named_buffers()}
+    assert norm(torch.randn(2, 5, 3), torch.zeros(2, 5, dtype=torch.bool)).isfinite().all()
+    assert torch.equal(norm.get_buffer("running_mean"), before["running_mean"])
+    assert torch.equal(norm.get_buffer("running_var"), before["running_var"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("pooling", ["mean", "none"])
+@pytest.mark.parametrize("core", [*CORES, pytest.param({"options": {"bidirectional": True}}, id="bidirectional")])
+@NORMS
+def test_padding_changes_nothing(kind: dict[str, int], pooling: str, core: dict[str, Any], norm: str) -> None:
+    """Neither what it holds nor how much there is: outputs, gradients and statistics stay."""
+    model = _model(**kind, **core, norm=norm, pooling=pooling).double()
+    inputs = _inputs(kind, torch.float64)
+    padding = torch.arange(9) >= LENGTHS.unsqueeze(1)
+    results = []
+    for poison, extra in ((0, 0), (-1, 0), (1000, 5), (float("nan") if "channels" in kind else 10**9, 2)):
+        twin = copy.deepcopy(model)
+        padded = inputs.clone()
+        padded[padding] = poison
+        padded = torch.cat([padded, padded.new_full((4, extra, *inputs.shape[2:]), poison)], dim=1)
+        output = twin(padded, lengths=LENGTHS)
+        if pooling == "none":
+            output = torch.where(padding.unsqueeze(-1), 0, output[:, :9])
+        results.append([output, *gradients(twin, output.square().sum()).values(), *twin.buffers()])
+    for other in results[1:]:
+        assert all(relative_error(a, b) < 1e-10 for a, b in zip(other, results[0], strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_padded_sequence_is_classified_as_if_alone(kind: dict[str, int]) -> None:
+    model = _model(**kind).double().eval()
+    inputs = _inputs(kind, torch.float64)
+    together = model(inputs, lengths=LENGTHS)
+    for b, length in enumerate(LENGTHS.tolist()):
+        assert relative_error(together[b : b + 1], model(inputs[b : b + 1, :length])) < 1e-10
+
+
+def test_dropout_masks_are_tied_over_time() -> None:
+    torch.manual_seed(0)
+    block: Any = _model(channels=3, dropout=0.5, d_model=64).blocks[0]
+    dropped = block._drop(torch.ones(8, 20, 64))
+    assert torch.equal(dropped, dropped[:, :1].expand_as(dropped))
+    assert set(dropped.unique().tolist()) == {0.0, 2.0}
+    assert float((dropped == 0).float().mean()) == pytest.approx(0.5, abs=0.1)
+    assert not torch.equal(dropped[0], dropped[1])
+
+
+def test_dropout_in_the_block() -> None:
+    """With an output mask tied over time, a feature is either left as it came in, at all steps, or at none."""
+    torch.manual_seed(0)
+    model = _model(channels=3, dropout=0.5, depth=1, d_model=32, norm="layer")
+    x = torch.randn(4, 20, 32)
+    changed = (model.blocks[0](x, None, None, None, None)[0] != x).float().mean(1)
+    assert set(changed.unique().tolist()) == {0.0, 1.0}
+    assert 0.3 < float(changed.mean()) < 0.7
+    assert (model.eval().blocks[0](x, None, None, None, None)[0] != x).all()
+
+
+def test_dropout_before_the_mixing() -> None:
+    """half_glu gates h itself, so a feature dropped there is left at all steps: the two masks make a quarter pass."""
+    torch.manual_seed(0)
+    model = _model(channels=3, dropout=0.5, depth=1, d_model=128, norm="layer", mixing="half_glu")
+    x = torch.randn(8, 5, 128)
+    changed = (model.blocks[0](x, None, None, None, None)[0] != x).float().mean(1)
+    assert float(changed.mean()) == pytest.approx(0.25, abs=0.05)
+
+
+@pytest.mark.parametrize("lengths", [None, torch.tensor([[9, 4], [1, 9], [0, 3]])], ids=["whole", "lengths"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_retrieval_by_hand(kind: dict[str, int], lengths: Tensor | None) -> None:
+    model = _model(**kind, documents=2).double().eval()
+    inputs = torch.stack([_inputs(kind, torch.float64)[:3] for _ in range(2)], dim=1)
+    single = _model(**kind, classes=6).double().eval()
+    single.load_state_dict(model.state_dict(), strict=False)
+    single.head = nn.Identity()  # the pooled features of one document
+    a, b = (single(inputs[:, i], lengths=None if lengths is None else lengths[:, i]) for i in range(2))
+    hidden = torch.cat([a, b, a - b, a * b], dim=1) @ _parameter(model, "head.0.weight").T
+    hidden = F.gelu(hidden + _parameter(model, "head.0.bias"))
+    expected = hidden @ _parameter(model, "head.2.weight").T + _parameter(model, "head.2.bias")
+    assert relative_error(model(inputs, lengths=lengths), expected) < 1e-12
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("core", CORES)
+@NORMS
+def test_step_equals_parallel(kind: dict[str, int], core: dict[str, Any], norm: str) -> None:
+    pooled = _model(**kind, **core, norm=norm).double().eval()
+    _shake(pooled)
+    stepwise = _model(**kind, **core, norm=norm, pooling="none").double().eval()
+    stepwise.load_state_dict(pooled.state_dict())
+    inputs = _inputs(kind, torch.float64)
+    states = [model.initial_state(4) for model in (pooled, stepwise)]
+    whole = stepwise(inputs)
+    for k in range(9):
+        y, states[0] = pooled.step(inputs[:, k], states[0])
+        assert relative_error(y, pooled(inputs[:, : k + 1])) < 1e-10  # the prediction from the prefix
+        y, states[1] = stepwise.step(inputs[:, k], states[1])
+        assert relative_error(y, whole[:, k]) < 1e-10
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    cuts=st.lists(st.integers(0, 9), max_size=4),
+    kind=st.sampled_from([{"channels": 3}, {"vocabulary": 7}]),
+    core=st.sampled_from(["lru", "rnn"]),
+    pooling=st.sampled_from(["mean", "none"]),
+)
+def test_chunks_equal_the_whole(cuts: list[int], kind: dict[str, int], core: str, pooling: str) -> None:
+    model = _model(**kind, core=core, pooling=pooling).double().eval()
+    inputs = _inputs(kind, torch.float64)
+    cuts, outputs, state = sorted(cuts), [], None
+    for start, stop in zip([0, *cuts], [*cuts, 9], strict=True):
+        output, state = model.chunk(inputs[:, start:stop], state)
+        outputs.append(output)
+        if pooling == "mean" and stop:
+            assert relative_error(output, model(inputs[:, :stop])) < 1e-10
+    if pooling == "none":
+        assert relative_error(torch.cat(outputs, dim=1), model(inputs)) < 1e-10
+
+
+def test_chunks_with_lengths() -> None:
+    """Sequences that end in different chunks: those that have ended keep their prediction."""
+    model = _model(channels=3).double().eval()
+    inputs = _inputs({"channels": 3}, torch.float64)
+    state = None
+    for start, stop in ((0, 3), (3, 7), (7, 9)):
+        output, state = model.chunk(inputs[:, start:stop], state, lengths=(LENGTHS - start).clamp(0, stop - start))
+    assert relative_error(output, model(inputs, lengths=LENGTHS)) < 1e-10
+
+
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["causal", "bidirectional"])
+def test_packed_sequences_equal_the_separate_ones(bidirectional: bool) -> None:
+    model = _model(vocabulary=7, pooling="none", options={"bidirectional": bidirectional}).double().eval()
+    inputs = _inputs({"vocabulary": 7})[:1]
+    resets = torch.zeros(1, 9, dtype=torch.bool)
+    resets[0, [0, 2, 7]] = True
+    expected = torch.cat([model(inputs[:, a:b]) for a, b in ((0, 2), (2, 7), (7, 9))], dim=1)
+    assert relative_error(model(inputs, resets=resets), expected) < 1e-10
+
+
+def test_recurrent_parameters() -> None:
+    model = _model(channels=3)
+    expected = {f"blocks.{i}.core.{n}" for i in (0, 1) for n in ("nu_log", "theta_log", "gamma_log", "B")}
+    ids = {id(p) for p in model.recurrent_parameters()}
+    assert {name for name, p in model.named_parameters() if id(p) in ids} == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@NORMS
+def test_compiled_equals_eager(kind: dict[str, int], norm: str) -> None:
+    model = _model(**kind, norm=norm)
+    inputs = _inputs(kind)
+    torch.compiler.reset()
+    results = []
+    for compiled in (False, True):
+        twin = copy.deepcopy(model)
+        run: Any = torch.compile(twin, fullgraph=True, backend="aot_eager") if compiled else twin
+        output = run(inputs, lengths=LENGTHS)
+        results.append([output, *gradients(twin, output.square().sum()).values(), *twin.buffers()])
+    assert all(relative_error(a, b) < 1e-4 for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("core", CORES)
+@NORMS
+def test_autocast(kind: dict[str, int], core: dict[str, Any], norm: str) -> None:
+    model = _model(**kind, **core, norm=norm)
+    inputs = _inputs(kind)
+    expected = copy.deepcopy(model)(inputs, lengths=LENGTHS)
+    with torch.autocast("cpu", torch.bfloat16):
+        output = model(inputs, lengths=LENGTHS)
+        assert relative_error(output, expected) < 0.1
+        _, state = model.eval().chunk(inputs)
+        assert model.step(inputs[:, 0], state)[0].isfinite().all()
+    assert all(p.dtype == torch.float32 for p in model.parameters())
+    assert all(g.isfinite().all() for g in gradients(model, output.float().square().sum()).values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whole_model_in_bfloat16(kind: dict[str, int]) -> None:
+    model = _model(**kind).bfloat16()
+    inputs = _inputs(kind, torch.bfloat16)
+    assert model(inputs, lengths=LENGTHS).dtype == torch.bfloat16
+    output, state = model.eval().chunk(inputs)
+    assert output.dtype == model.step(inputs[:, 0], state)[0].dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param({"channels": 3, "mixing": "half_glu", "norm": "layer", "dropout": 0.1}, id="pixels"),
+        pytest.param({"vocabulary": 7, "documents": 2}, id="retrieval"),
+        pytest.param({"vocabulary": 7, "options": {"r_min": 0.9, "bidirectional": True}}, id="options"),
+        pytest.param({"vocabulary": 7, "core": "rnn", "pooling": "none"}, id="rnn"),
+    ],
+)
+def test_save_and_load(tmp_path: Path, config: dict[str, Any]) -> None:
+    model = _model(**config)
+    inputs = _inputs(config)
+    if model.config.documents == 2:
+        inputs = torch.stack([inputs, inputs.flip(0)], dim=1)
+    model(inputs)  # so that the running statistics are not the initial ones
+    model.save(tmp_path / "a" / "b")
+    assert sorted(p.name for p in (tmp_path / "a" / "b").iterdir()) == ["config.json", "model.safetensors"]
+    loaded = linrnn.load(tmp_path / "a" / "b")
+    assert loaded.config == model.config
+    assert not loaded.training
+    assert torch.equal(loaded(inputs), model.eval()(inputs))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=["float64", "bfloat16"])
+def test_loading_keeps_the_precision(tmp_path: Path, dtype: torch.dtype) -> None:
+    model = _model(channels=3).to(dtype).eval()
+    inputs = _inputs({"channels": 3}, dtype)
+    model.save(tmp_path)
+    assert torch.equal(linrnn.load(tmp_path)(inputs), model(inputs))
+
+
+def test_saving_over_an_older_model(tmp_path: Path) -> None:
+    _model(channels=3).save(tmp_path)
+    newer = _model(channels=3, d_model=8).eval()
+    newer.save(tmp_path)
+    inputs = _inputs({"channels": 3})
+    assert torch.equal(linrnn.load(tmp_path)(inputs), newer(inputs))
+
+
+@pytest.mark.parametrize("broken", ["fsync", "replace"])
+def test_a_failed_save_leaves_the_old_files(tmp_path: Path, broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _model(channels=3).save(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(os, broken, full)
+    with pytest.raises(OSError, match="no space left"):
+        _model(channels=3).save(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_config_that_cannot_be_written_leaves_the_old_files(tmp_path: Path) -> None:
+    _model(channels=3).save(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(TypeError):
+        _model(channels=3, options={"dtype": torch.float64}).save(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_missing_file(tmp_path: Path, name: str) -> None:
+    _model(channels=3).save(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(FileNotFoundError, match=f"folder: expected {name} in"):
+        linrnn.load(tmp_path)
+
+
+@pytest.mark.parametrize("keep", [0, 4, 100, -1])
+def test_truncated_weights(tmp_path: Path, keep: int) -> None:
+    _model(channels=3).save(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:keep])
+    with pytest.raises(ValueError, match=r"folder: expected the weights of config.json in .*model\.safetensors"):
+        linrnn.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[1, 2]", "7", '{"hidden_size": 768}', '{"channels": 3}', "\x00"],
+    ids=["empty", "cut", "list", "number", "foreign", "incomplete", "binary"],
+)
+def test_a_foreign_config(tmp_path: Path, text: str) -> None:
+    _model(channels=3).save(tmp_path)
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(
+        ValueError, match=r"folder: expected a model's config in .*config\.json, got one that fits none"
+    ):
+        linrnn.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"d_model": 7}, {"depth": 1}, {"depth": 3}, {"core": "rnn"}, {"channels": 2}, {"options": {"normalize": False}}],
+    ids=lambda change: "-".join(change),
+)
+def test_a_config_that_does_not_fit_the_weights(tmp_path: Path, change: dict[str, Any]) -> None:
+    _model(channels=3).save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(ValueError, match=r"folder: expected the weights of config\.json"):
+        linrnn.load(tmp_path)
+
+
+def test_the_weights_are_plain_safetensors(tmp_path: Path) -> None:
+    model = _model(channels=3)
+    model.save(tmp_path)
+    weights = safetensors.torch.load_file(tmp_path / "model.safetensors")
+    assert weights.keys() == model.state_dict().keys()
+    assert all(torch.equal(weights[name], tensor) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        pytest.param({"channels": None}, ValueError, "channels, vocabulary: expected exactly one", id="no-input"),
+        pytest.param({"vocabulary": 7}, ValueError, "channels, vocabulary: expected exactly one", id="both-inputs"),
+        pytest.param({"channels": 0}, ValueError, "channels: expected a positive number, got 0", id="channels"),
+        pytest.param({"classes": 0}, ValueError, "classes: expected a positive number, got 0", id="classes"),
+        pytest.param({"d_model": -1}, ValueError, "d_model: expected a positive number, got -1", id="d_model"),
+        pytest.param({"d_state": 0}, ValueError, "d_state: expected a positive number, got 0", id="d_state"),
+        pytest.param({"depth": -1}, ValueError, "depth: expected .*, got -1", id="depth"),
+        pytest.param({"d_model": 2.5}, TypeError, "d_model: expected an integer, got 2.5", id="float"),
+        pytest.param({"depth": True}, TypeError, "depth: expected an integer, got True", id="bool"),
+        pytest.param({"classes": "4"}, TypeError, "classes: expected an integer, got '4'", id="text"),
+        pytest.param({"core": "gru2"}, ValueError, "core: expected 'lru' or .*, got 'gru2'", id="core"),
+        pytest.param({"mixing": "mlp"}, ValueError, "mixing: expected 'glu' or 'half_glu', got 'mlp'", id="mixing"),
+        pytest.param({"norm": "rms"}, ValueError, "norm: expected 'batch' or 'layer', got 'rms'", id="norm"),
+        pytest.param({"pooling": "max"}, ValueError, "pooling: expected 'mean' or 'none', got 'max'", id="pooling"),
+        pytest.param({"documents": 3}, ValueError, "documents: expected 1 or 2, got 3", id="documents"),
+        pytest.param({"dropout": 1.0}, ValueError, "dropout: expected a probability .*, got 1.0", id="dropout"),
+        pytest.param({"dropout": -0.1}, ValueError, "dropout: expected a probability .*, got -0.1", id="negative"),
+        pytest.param({"dropout": float("nan")}, ValueError, "dropout: expected .*, got nan", id="dropout-nan"),
+        pytest.param(
+            {"documents": 2, "pooling": "none"},
+            ValueError,
+            "pooling: expected 'mean' for two documents",
+            id="two-unpooled",
+        ),
+    ],
+)
+def test_config_errors(change: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        linrnn.ModelConfig(**{"channels": 3, **SMALL, **change})
+
+
+def test_config_is_frozen() -> None:
+    config = linrnn.ModelConfig(channels=3, **SMALL)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.depth = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        pytest.param({"r_max": 2.0}, ValueError, "r_max: expected .*, got 2.0", id="value"),
+        pytest.param({"radius": 2.0}, TypeError, "radius", id="name"),
+    ],
+)
+def test_wrong_options_of_the_core(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        _model(channels=3, options=options)
+
+
+@pytest.mark.parametrize(
+    ("config", "call", "error", "message"),
+    [
+        pytest.param(
+            {"channels": 3},
+            {"inputs": torch.zeros(2, 9)},
+            ValueError,
+            r"inputs: expected shape .*got \(2, 9\)",
+            id="rank",
+        ),
+        pytest.param(
+            {"channels": 3},
+            {"inputs": torch.zeros(2, 9, 4)},
+            ValueError,
+            r"inputs: expected .*channels = 3, got \(2, 9, 4\)",
+            id="width",
+        ),
+        pytest.param(
+            {"channels": 3},
+            {"inputs": torch.zeros(2, 9, 3).long()},
+            TypeError,
+            "inputs: expected floating-point numbers, got torch.int64",
+            id="integer-pixels",
+        ),
+        pytest.param(
+            {"channels": 3},
+            {"inputs": torch.zeros(2, 9, 3).double()},
+            TypeError,
+            "inputs: expected torch.float32.*got torch.float64",
+            id="double-pixels",
+        ),
+        pytest.param(
+            {"channels": 3},
+            {"inputs": torch.zeros(2, 9, 3, device="meta")},
+            ValueError,
+            "inputs: expected .*cpu.*meta",
+            id="device",
+        ),
+        pytest.param(
+            {"vocabulary": 7},
+            {"inputs": torch.zeros(2, 9)},
+            TypeError,
+            "inputs: expected integer tokens .*, got torch.float32",
+            id="float-tokens",
+        ),
+        pytest.param(
+            {"vocabulary": 7},
+            {"inputs": torch.zeros(2, 9, 1).long()},
+            ValueError,
+            r"inputs: expected shape \(batch, length\), got \(2, 9, 1\)",
+            id="token-rank",
+        ),
+        pytest.param(
+            {"vocabulary": 7},
+            {"inputs": torch.zeros(2, 9).long(), "lengths": torch.tensor([10, 1])},
+            ValueError,
+            "lengths: expected from 0 to 9, .*got 10",
+            id="too-long",
+        ),
+        pytest.param(
+            {"vocabulary": 7},
+            {"inputs": torch.zeros(2, 9).long(), "lengths": torch.tensor([-1, 1])},
+            ValueError,
+            "lengths: expected from 0 to 9, .*got -1",
+            id="negative-length",
+        ),
+        pytest.param(
+            {"vocabulary": 7},
+            {"inputs": torch.zeros(2, 9).long(), "lengths": torch.tensor([1.0, 1.0])},
+            TypeError,
+            "lengths: expected integers, got torch.float32",
+            id="float-lengths",
+        ),
+        pytest.param(
+            {"vocabulary": 7},
+            {"inputs": torch.zeros(2, 9).long(), "resets": torch.zeros(2, 9).bool()},
+            ValueError,
+            r"resets: expected None, or a model with pooling='none', got \(2, 9\)",
+            id="pooled-resets",
+        ),
+        pytest.param(
+            {"vocabulary": 7, "pooling": "none"},
+            {"inputs": torch.zeros(2, 9).long(), "resets": torch.zeros(2, 9)},
+            TypeError,
+            "resets: expected torch.bool, got torch.float32",
+            id="float-resets",
+        ),
+        pytest.param(
+            {"vocabulary": 7, "pooling": "none"},
+            {"inputs": torch.zeros(2, 9).long(), "resets": torch.zeros(2, 8).bool()},
+            ValueError,
+            r"resets: expected shape \(2, 9\).*got \(2, 8\)",
+            id="resets-shape",
+        ),
+        pytest.param(
+            {"vocabulary": 7, "documents": 2},
+            {"inputs": torch.zeros(2, 9).long()},
+            ValueError,
+            r"inputs: expected two documents, .*got \(2, 9\)",
+            id="one-document",
+        ),
+        pytest.param(
+            {"vocabulary": 7, "documents": 2},
+            {"inputs": torch.zeros(2, 3, 9).long()},
+            ValueError,
+            r"inputs: expected two documents, .*got \(2, 3, 9\)",
+            id="three-documents",
+        ),
+        pytest.param(
+            {"vocabulary": 7, "documents": 2},
+            {"inputs": torch.zeros(2, 2, 9).long(), "lengths": torch.tensor([9, 9])},
+            ValueError,
+            r"lengths: expected shape \(2, 2\) .*got \(2,\)",
+            id="lengths-of-one-document",
+        ),
+        pytest.param(
+            {"vocabulary": 7, "documents": 2},
+            {"inputs": torch.zeros(2, 2, 9).long(), "resets": torch.zeros(2, 2, 9).bool()},
+            ValueError,
+            "resets: expected None for two documents",
+            id="resets-of-two-documents",
+        ),
+    ],
+)
+def test_call_errors(config: dict[str, Any], call: dict[str, Tensor], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        _model(**config)(**call)
+
+
+@pytest.mark.parametrize("token", [7, -1])
+def test_a_real_token_outside_the_vocabulary(token: int) -> None:
+    with pytest.raises(IndexError):
+        _model(vocabulary=7)(torch.tensor([[0, token, 2]]))
+
+
+def test_streaming_in_training_mode_is_refused() -> None:
+    model = _model(channels=3)
+    with pytest.raises(RuntimeError, match=r"step: expected a model in eval mode: call model\.eval\(\) first"):
+        model.step(torch.zeros(2, 3), model.initial_state(2))
+    with pytest.raises(RuntimeError, match="chunk: expected a model in eval mode"):
+        model.chunk(torch.zeros(2, 5, 3))
+
+
+def test_streaming_a_bidirectional_model_is_refused() -> None:
+    model = _model(channels=3, options={"bidirectional": True}).eval()
+    with pytest.raises(ValueError, match="bidirectional"):
+        model.initial_state(2)
+    with pytest.raises(ValueError, match="bidirectional"):
+        model.chunk(torch.zeros(2, 5, 3))
+    with pytest.raises(ValueError, match="bidirectional"):
+        model.step(torch.zeros(2, 3), _model(channels=3).initial_state(2))
+
+
+def test_streaming_two_documents_is_refused() -> None:
+    model = _model(vocabulary=7, documents=2).eval()
+    with pytest.raises(ValueError, match="chunk: expected a model of one document, got one of two"):
+        model.chunk(torch.zeros(2, 9).long())
+    with pytest.raises(ValueError, match="step: expected a model of one document, got one of two"):
+        model.step(torch.zeros(2).long(), _model(vocabulary=7).initial_state(2))
+
+
+@pytest.mark.parametrize("inputs", [torch.zeros(2, 5, 3), torch.zeros(2, 4)], ids=["rank", "width"])
+def test_step_inputs(inputs: Tensor) -> None:
+    model = _model(channels=3).eval()
+    with pytest.raises(ValueError, match=r"inputs: expected shape \(batch, channels\) with channels = 3, got"):
+        model.step(inputs, model.initial_state(2))
+
+
+def _model(**config: Any) -> linrnn.Model:
+    return linrnn.Model(linrnn.ModelConfig(**SMALL | config))
+
+
+def _inputs(kind: dict[str, Any], dtype: torch.dtype = torch.float32) -> Tensor:
+    """Four sequences of nine steps."""
+    return torch.randint(7, (4, 9)) if "vocabulary" in kind else torch.randn(4, 9, 3, dtype=dtype)
+
+
+def _parameter(model: nn.Module, name: str) -> Tensor:
+    return model.get_parameter(name).detach()
+
+
+@torch.no_grad()
+def _shake(model: linrnn.Model) -> None:
+    """Norms that do something, as after training."""
+    for block in model.blocks:
+        for x in (*block.norm.parameters(), *block.norm.buffers()):
+            if x.is_floating_point():
+                x.copy_(torch.rand_like(x) + 0.5)
