@@ -1,0 +1,357 @@
+"""The scan on the CPU, and its definition, against oracles that share no code with them."""
+
+import concurrent.futures
+import multiprocessing
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.signal import lfilter
+from torch import Tensor
+
+import linrnn
+from linrnn.recurrence import cpu, fallback, op, reference
+from tests.recurrence.helpers import error, problem
+
+SCANS = [pytest.param(linrnn.scan, id="operator"), pytest.param(reference.scan, id="reference")]
+DIRECTIONS = pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+TOLERANCE = {torch.float64: 1e-13, torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
+TYPES = [pytest.param(t, id=str(t).removeprefix("torch.")) for t in TOLERANCE]
+Scan = Callable[..., tuple[Tensor, Tensor]]
+
+
+def random(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.complex128)
+
+
+def eigenvalues(n: int, radius: float = 0.999) -> Tensor:
+    return torch.polar(radius * torch.rand(n, dtype=torch.float64).sqrt(), 6.28 * torch.rand(n, dtype=torch.float64))
+
+
+@DIRECTIONS
+@pytest.mark.parametrize("scan", SCANS)
+def test_lfilter(scan: Scan, reverse: bool) -> None:
+    """SciPy's recursive filter 1 / (1 - λ z⁻¹), with its initial condition λ·x₋₁."""
+    u, lam, initial = random(3, 50, 4), eigenvalues(4), random(3, 4)
+    states, final = scan(u, lam, initial, reverse=reverse)
+    for n, z in enumerate(lam.tolist()):
+        signal = u[..., n].numpy()
+        signal = signal[:, ::-1] if reverse else signal
+        expected, _ = lfilter([1.0], [1.0, -z], signal, axis=1, zi=z * initial[:, n : n + 1].numpy())
+        expected = expected[:, ::-1] if reverse else expected
+        np.testing.assert_allclose(states[..., n], expected, rtol=1e-11, atol=1e-12)
+    assert torch.equal(final, states[:, 0 if reverse else -1])
+
+
+@pytest.mark.parametrize("scan", SCANS)
+def test_impulse_and_constant(scan: Scan) -> None:
+    """λ^k after an impulse; (1 - λ^{k+1}) / (1 - λ) under a constant input."""
+    lam = torch.polar(torch.tensor([0.5, 0.99, 0.9999]).double(), torch.tensor([3.0, 0.1, 6.0]).double())
+    k = torch.arange(2000).unsqueeze(1)
+    powers = torch.polar(lam.abs() ** k, lam.angle() * k)
+    impulse = torch.zeros(1, 2000, 3, dtype=torch.complex128)
+    impulse[:, 0] = 1
+    torch.testing.assert_close(scan(impulse, lam)[0][0], powers, rtol=1e-10, atol=1e-13)
+    constant = (1 - lam * powers) / (1 - lam)
+    torch.testing.assert_close(scan(torch.ones_like(impulse), lam)[0][0], constant, rtol=1e-9, atol=1e-12)
+
+
+def test_the_definition_as_a_plain_loop() -> None:
+    """The reference against complex Python numbers, with resets that cut the link to the step before."""
+    u, lam, initial = random(2, 12, 2), eigenvalues(2), random(2, 2)
+    resets = torch.rand(2, 12) < 0.3
+    for reverse in (False, True):
+        states, final = reference.scan(u, lam, initial, reverse=reverse, resets=resets)
+        for b in range(2):
+            for n in range(2):
+                x = initial[b, n].item()
+                for k in reversed(range(12)) if reverse else range(12):
+                    if not reverse and resets[b, k]:
+                        x = 0
+                    x = lam[n].item() * x + u[b, k, n].item()
+                    assert abs(states[b, k, n].item() - x) < 1e-12
+                    if reverse and resets[b, k]:
+                        x = 0
+                assert abs(final[b, n].item() - x) < 1e-12
+
+
+@DIRECTIONS
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("resets", [None, 0.2], ids=["", "resets"])
+@pytest.mark.parametrize(
+    ("batch", "length", "n"), [(2, 5, 3), (1, 1, 1), (3, 17, 16), (1, 300, 130), (2, 33, 67), (2, 0, 3), (0, 4, 3)]
+)
+def test_kernels(dtype: torch.dtype, reverse: bool, resets: float | None, batch: int, length: int, n: int) -> None:
+    """Forward and backward kernels against the definition, at odd sizes, in every storage type."""
+    p = problem(batch, length, n, dtype, reverse=reverse, resets=resets)
+    results, gradients = p.oracle()
+    for name, answer, truth in zip(("states", "final"), cpu.scan(*p.forward), results, strict=True):
+        assert answer.dtype == (dtype if name == "states" else p.lam.dtype)
+        assert error(answer, truth) < TOLERANCE[dtype], name
+    answers = cpu.scan_backward(*p.backward(results[0].to(dtype)))
+    for name, answer, truth in zip(("u", "lam", "initial"), answers, gradients, strict=True):
+        assert error(answer, truth) < TOLERANCE[dtype], f"gradient of {name}"
+
+
+@DIRECTIONS
+@pytest.mark.parametrize("n", [64, 70], ids=["past the cache", "through the cache"])
+def test_large_and_shared_among_threads(reverse: bool, n: int) -> None:
+    """Sizes that are written past the cache and split among threads, in both ways to split."""
+    for batch in (1, 9):
+        p = problem(batch, 9000 // batch, n, torch.float32, reverse=reverse, resets=0.01)
+        assert p.u.nbytes >= cpu.STREAM
+        results, gradients = p.oracle()
+        answers = [*cpu.scan(*p.forward), *cpu.scan_backward(*p.backward(results[0].float()))]
+        for answer, truth in zip(answers, [*results, *gradients], strict=True):
+            assert error(answer, truth) < 1e-5
+
+
+def test_precision_of_long_sequences() -> None:
+    """float32 at length 16,384 and |λ| = 0.9999 stays within 1e-5 of float64, bfloat16 storage within 1e-2."""
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 1e-2)):
+        p = problem(1, 16384, 24, dtype, radius=(0.9999, 0.9999))
+        exact = p.exact()
+        states, final = cpu.scan(*exact.forward)
+        truths = [states, final, *cpu.scan_backward(*exact.backward(states))]
+        answers = [*cpu.scan(*p.forward), *cpu.scan_backward(*p.backward(states.to(dtype)))]
+        assert max(error(answer, truth) for answer, truth in zip(answers, truths, strict=True)) < tolerance
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 40), st.integers(0, 40), st.booleans(), st.booleans(), st.integers(0, 2**32))
+def test_split_anywhere_equals_the_whole(left: int, right: int, reverse: bool, with_resets: bool, seed: int) -> None:
+    torch.manual_seed(seed)
+    u, lam, initial = random(2, left + right, 3), eigenvalues(3), random(2, 3)
+    resets = torch.rand(2, left + right) < 0.2 if with_resets else None
+    whole, final = linrnn.scan(u, lam, initial, reverse=reverse, resets=resets)
+    x, parts = initial, []
+    pieces = [slice(0, left), slice(left, None)]
+    for piece in reversed(pieces) if reverse else pieces:
+        states, x = linrnn.scan(
+            u[:, piece], lam, x, reverse=reverse, resets=None if resets is None else resets[:, piece]
+        )
+        parts.append(states)
+    assert torch.equal(torch.cat(parts[::-1] if reverse else parts, dim=1), whole)
+    assert torch.equal(x, final)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=5), st.booleans(), st.integers(0, 2**32))
+def test_packed_sequences_equal_the_separate_ones(lengths: list[int], reverse: bool, seed: int) -> None:
+    torch.manual_seed(seed)
+    sequences, lam = [random(1, length, 3) for length in lengths], eigenvalues(3)
+    resets = torch.cat([torch.arange(length) == 0 for length in lengths]).unsqueeze(0)
+    packed, _ = linrnn.scan(torch.cat(sequences, dim=1), lam, random(1, 3), reverse=reverse, resets=resets)
+    initial = None
+    for i, (part, sequence) in enumerate(zip(packed.split(lengths, dim=1), sequences, strict=True)):
+        if reverse and i == len(lengths) - 1:
+            continue  # the initial state enters the last sequence
+        torch.testing.assert_close(part, linrnn.scan(sequence, lam, initial, reverse=reverse)[0])
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 50), st.integers(1, 40), st.integers(0, 2**32))
+def test_reversing_twice_is_the_identity(length: int, n: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    u, lam, initial = random(2, length, n), eigenvalues(n), random(2, n)
+    states, final = linrnn.scan(u, lam, initial)
+    flipped, last = linrnn.scan(u.flip(1), lam, initial, reverse=True)
+    assert torch.equal(flipped.flip(1), states)
+    assert torch.equal(last, final)
+
+
+@DIRECTIONS
+@pytest.mark.parametrize("resets", [None, 0.3], ids=["", "resets"])
+def test_gradcheck(reverse: bool, resets: float | None) -> None:
+    """First derivatives of the operator and its definition, and second ones of both."""
+    p = problem(2, 6, 3, reverse=reverse, resets=resets)
+    planes = [t.requires_grad_() for t in (p.u, p.lam, p.initial)]
+
+    def operator(u: Tensor, lam: Tensor, initial: Tensor) -> tuple[Tensor, Tensor]:
+        return linrnn.scan_planes(u, lam, initial, reverse=reverse, resets=p.resets)
+
+    assert torch.autograd.gradcheck(operator, planes)
+    assert torch.autograd.gradgradcheck(operator, planes)
+    complexes = [random(2, 4, 2), eigenvalues(2), random(2, 2)]
+    flags = None if p.resets is None else p.resets[:, :4]
+
+    def definition(u: Tensor, lam: Tensor, initial: Tensor) -> tuple[Tensor, Tensor]:
+        return reference.scan(u, lam, initial, reverse=reverse, resets=flags)
+
+    inputs = [t.requires_grad_() for t in complexes]
+    assert torch.autograd.gradcheck(definition, inputs)
+    assert torch.autograd.gradgradcheck(definition, inputs)
+
+
+def test_opcheck() -> None:
+    for resets in (None, 0.3):
+        p = problem(2, 6, 3, torch.float32, resets=resets)
+        for t in (p.u, p.lam, p.initial):
+            t.requires_grad_()
+        torch.library.opcheck(op.scan, p.forward)
+        torch.library.opcheck(op.scan_backward, p.backward(torch.randn(2, 6, 2, 3)))
+
+
+def test_unused_results_and_inputs_without_gradient() -> None:
+    u, lam = random(2, 5, 3), eigenvalues(3).requires_grad_()
+    _, final = linrnn.scan(u, lam)
+    (from_final,) = torch.autograd.grad(final.abs().sum(), lam)
+    _, truth = reference.scan(u, lam)
+    torch.testing.assert_close(from_final, torch.autograd.grad(truth.abs().sum(), lam)[0])
+    assert u.grad is None
+
+
+def test_non_contiguous_inputs() -> None:
+    p = problem(4, 9, 6)
+    u = p.u.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0)
+    lam, initial = p.lam.T.contiguous().T, p.initial.flip(0).flip(0).transpose(0, 2).contiguous().transpose(0, 2)
+    assert not u.is_contiguous()
+    for answer, truth in zip(linrnn.scan_planes(u, lam, initial), cpu.scan(*p.forward), strict=True):
+        assert torch.equal(answer, truth)
+    expanded = torch.ones(1, 1, 2, 1, dtype=torch.float64).expand(2, 7, 2, 3)
+    assert torch.equal(
+        linrnn.scan_planes(expanded, p.lam[:, :3])[0], linrnn.scan_planes(expanded.clone(), p.lam[:, :3].clone())[0]
+    )
+
+
+def test_same_inputs_same_bits_with_any_number_of_threads() -> None:
+    p = problem(3, 700, 100, torch.float32)
+    before = torch.get_num_threads()
+    try:
+        results = []
+        for threads in (1, 2, 3, 8):
+            torch.set_num_threads(threads)
+            results.append([*cpu.scan(*p.forward), *cpu.scan_backward(*p.backward(p.u))])
+    finally:
+        torch.set_num_threads(before)
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def test_called_from_many_threads_at_once() -> None:
+    p = problem(2, 500, 100, torch.float32)
+    expected = cpu.scan(*p.forward)[0]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for answer in pool.map(lambda _: cpu.scan(*p.forward)[0], range(40)):
+            assert torch.equal(answer, expected)
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_after_a_fork() -> None:
+    """A data loader's worker, say: the parent's threads are gone there (PyTorch's own too, so NumPy compares)."""
+    p = problem(2, 500, 100, torch.float32)
+    expected = cpu.scan(*p.forward)[0].numpy()
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    worker = context.Process(target=lambda: queue.put(np.array_equal(cpu.scan(*p.forward)[0].numpy(), expected)))
+    worker.start()
+    assert queue.get(timeout=60)
+    worker.join(10)
+
+
+def test_the_fallback_equals_the_kernels() -> None:
+    p = problem(2, 9, 3, torch.float32, resets=0.2)
+    for answer, truth in zip(fallback.scan(*p.forward), cpu.scan(*p.forward), strict=True):
+        assert error(answer, truth.double()) < 1e-6
+
+
+def test_without_a_place_for_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(*_: Any, **options: Any) -> Any:
+        if options.get("cache"):
+            raise RuntimeError("cannot cache function: no locator available")
+        return lambda function: function
+
+    monkeypatch.setattr(numba, "njit", nowhere)
+    assert cpu._jit(print) is print
+
+
+def compile_backends() -> list[str]:
+    return ["aot_eager", *(["inductor"] if shutil.which("g++") else [])]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside the compiler
+@pytest.mark.parametrize("backend", compile_backends())
+def test_compile_without_graph_breaks(backend: str) -> None:
+    p = problem(2, 9, 3, torch.float32, resets=0.2)
+
+    def loss(u: Tensor, lam: Tensor) -> Tensor:
+        states, final = linrnn.scan_planes(u, lam, p.initial, resets=p.resets)
+        return states.square().sum() + final.sin().sum()
+
+    inputs = [p.u.requires_grad_(), p.lam.requires_grad_()]
+    expected = torch.autograd.grad(loss(*inputs), inputs)
+    compiled = torch.compile(loss, fullgraph=True, backend=backend)
+    for answer, truth in zip(torch.autograd.grad(compiled(*inputs), inputs), expected, strict=True):
+        torch.testing.assert_close(answer, truth)
+
+
+def test_export_with_any_length() -> None:
+    class Scan(torch.nn.Module):
+        def forward(self, u: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
+            return linrnn.scan_planes(u, lam, reverse=True)
+
+    p = problem(2, 9, 3, torch.float32)
+    lengths = ({1: torch.export.Dim("length")}, None)
+    exported = torch.export.export(Scan(), (p.u, p.lam), dynamic_shapes=lengths)
+    longer = problem(2, 31, 3, torch.float32).u
+    for answer, truth in zip(
+        exported.module()(longer, p.lam), linrnn.scan_planes(longer, p.lam, reverse=True), strict=True
+    ):
+        assert torch.equal(answer, truth)
+
+
+def test_autocast_leaves_types_alone() -> None:
+    p = problem(2, 9, 3, torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        states, final = linrnn.scan_planes(p.u, p.lam, p.initial)
+    assert states.dtype == torch.bfloat16
+    assert final.dtype == torch.float32
+
+
+ok = problem(2, 5, 3, torch.float32)
+PLANES: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
+    "u of integers": (TypeError, "u: expected float32, .* got torch.int64", {"u": torch.ones(2, 5, 2, 3).long()}),
+    "u complex": (TypeError, "u: expected float32, .* got torch.complex64", {"u": torch.ones(2, 5, 2, 3) + 0j}),
+    "u of rank 3": (ValueError, r"u: expected planes .* got \(2, 5, 3\)", {"u": torch.ones(2, 5, 3)}),
+    "u without planes": (ValueError, r"u: expected planes .* got \(2, 5, 3, 3\)", {"u": torch.ones(2, 5, 3, 3)}),
+    "no channels": (ValueError, "N at least 1", {"u": torch.ones(2, 5, 2, 0)}),
+    "lam of another width": (ValueError, r"lam: expected shape \(2, 3\), got \(2, 4\)", {"lam": torch.ones(2, 4)}),
+    "lam of another type": (TypeError, "lam: expected torch.float32 .* got torch.float64", {"lam": ok.lam.double()}),
+    "initial of another batch": (ValueError, r"initial: .* got \(3, 2, 3\)", {"initial": torch.ones(3, 2, 3)}),
+    "initial of another type": (TypeError, "initial: .* got torch.bfloat16", {"initial": ok.initial.bfloat16()}),
+    "initial elsewhere": (ValueError, "initial: .* on cpu, .* on meta", {"initial": ok.initial.to("meta")}),
+    "resets of integers": (TypeError, "resets: .* got torch.int64", {"resets": torch.ones(2, 5).long()}),
+    "resets in a list": (TypeError, "resets: .* got list", {"resets": [[True]]}),
+    "resets of another shape": (ValueError, r"resets: .* got \(2, 4\)", {"resets": torch.ones(2, 4).bool()}),
+}
+
+
+@pytest.mark.parametrize("case", PLANES)
+def test_errors_of_scan_planes(case: str) -> None:
+    kind, message, changed = PLANES[case]
+    arguments: dict[str, Any] = {"u": ok.u, "lam": ok.lam, "initial": ok.initial, "resets": None, **changed}
+    with pytest.raises(kind, match=message):
+        linrnn.scan_planes(arguments.pop("u"), arguments.pop("lam"), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "u", "lam", "initial"),
+    [
+        (TypeError, "u: expected complex64 or complex128, got torch.float32", torch.ones(2, 5, 3), torch.ones(3), None),
+        (ValueError, r"u: expected shape .* got \(5, 3\)", random(5, 3), random(3), None),
+        (TypeError, "lam: expected torch.complex128, as u, got torch.float32", random(2, 5, 3), torch.ones(3), None),
+        (ValueError, r"lam: expected shape \(3,\), got \(4,\)", random(2, 5, 3), random(4), None),
+        (ValueError, r"initial: expected shape \(2, 3\), got \(3,\)", random(2, 5, 3), random(3), random(3)),
+    ],
+    ids=["real u", "u of rank 2", "real lam", "lam too wide", "initial without batch"],
+)
+def test_errors_of_scan(kind: type[Exception], message: str, u: Tensor, lam: Tensor, initial: Tensor | None) -> None:
+    with pytest.raises(kind, match=message):
+        linrnn.scan(u, lam, initial)
