@@ -1,8 +1,10 @@
 """Deep linear recurrent networks for long sequences."""
 
+from linrnn import recipes, tasks
 from linrnn.cores import LRU, RNN, Core, diagonalize, real_form
 from linrnn.model import Model, ModelConfig, ModelState, load
 from linrnn.recurrence import scan, scan_planes
+from linrnn.training import Run, resume, train
 
 __version__ = "0.1.0"
 
@@ -13,9 +15,14 @@ __all__ = [
     "Model",
     "ModelConfig",
     "ModelState",
+    "Run",
     "diagonalize",
     "load",
     "real_form",
+    "recipes",
+    "resume",
     "scan",
     "scan_planes",
+    "tasks",
+    "train",
 ]

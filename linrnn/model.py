@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from linrnn.cores import CORES
 from linrnn.cores.base import check_lengths, real_steps
 from linrnn.errors import shape, wrong_type, wrong_value
+from linrnn.files import write
 from linrnn.recurrence.op import check_resets
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -180,8 +181,8 @@ class Model(nn.Module):
         folder.mkdir(parents=True, exist_ok=True)
         config = json.dumps(dataclasses.asdict(self.config), indent=2) + "\n"
         weights = safetensors.torch.save({name: tensor.contiguous() for name, tensor in self.state_dict().items()})
-        _write(folder / WEIGHTS, weights)
-        _write(folder / CONFIG, config.encode())
+        write(folder / WEIGHTS, weights)
+        write(folder / CONFIG, config.encode())
 
     def _run(
         self, inputs: Tensor, state: ModelState | None, lengths: Tensor | None, resets: Tensor | None
@@ -314,27 +315,55 @@ class Block(nn.Module):
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """Batch norm of (batch, length, H) or (batch, H) over all steps but padding."""
+    """Batch norm of (batch, length, H) or (batch, H) over all steps but padding, and over all processes of a group."""
+
+    group: Any = None
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
-        if real is None or not self.training:
+        if not self.training or (real is None and self.group is None):
             return super().forward(x.flatten(0, -2)).view(x.shape)
+        if real is None:
+            real = x.new_ones(x.shape[:2], dtype=torch.bool)
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
         assert self.momentum is not None
         mask = real.unsqueeze(-1)
-        count = mask.sum().clamp(min=1)
-        mean = _masked(x, mask).sum((0, 1)) / count
+        count = self._over_group(mask.sum())
+        found = count > 0
+        count = count.clamp(min=1)
+        mean = self._over_group(_masked(x, mask).sum((0, 1))) / count
         centred = _masked(x - mean, mask)
-        var = centred.square().sum((0, 1)) / count
+        var = self._over_group(centred.square().sum((0, 1))) / count
         with torch.no_grad():
             self.num_batches_tracked += 1
-            momentum = self.momentum * real.any().to(self.running_mean.dtype)  # padding alone tells nothing
+            momentum = self.momentum * found.to(self.running_mean.dtype)  # padding alone tells nothing
             self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)
             unbiased = var * count / (count - 1).clamp(min=1)
             self.running_var.lerp_(unbiased.to(self.running_var.dtype), momentum)
         return (centred * torch.rsqrt(var + self.eps) * self.weight + self.bias).to(x.dtype)
+
+    def _over_group(self, x: Tensor) -> Tensor:
+        """The sum over all processes; so is its gradient."""
+        if self.group is None:
+            return x
+        total: Tensor = _SumOver.apply(x, self.group)  # type: ignore[no-untyped-call]
+        return total
+
+
+class _SumOver(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: Any) -> Tensor:
+        ctx.group = group
+        x = x.clone()
+        torch.distributed.all_reduce(x, group=group)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        grad = grad.contiguous().clone()
+        torch.distributed.all_reduce(grad, group=ctx.group)
+        return grad, None
 
 
 def _masked(x: Tensor, mask: Tensor) -> Tensor:
@@ -354,16 +383,3 @@ def _sum(x: Tensor, real: Tensor | None) -> Tensor:
 def _mean(x: Tensor, real: Tensor | None) -> Tensor:
     count: Tensor | int = max(x.shape[1], 1) if real is None else real.sum(1, keepdim=True).clamp(min=1)
     return (_sum(x, real) / count).to(x.dtype)
-
-
-def _write(path: Path, data: bytes) -> None:
-    """All of the file or none of it: written beside its place, then moved there."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

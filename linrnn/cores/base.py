@@ -30,7 +30,13 @@ class Core(nn.Module):
         self.bidirectional = bidirectional
 
     def forward(
-        self, u: Tensor, state: Tensor | None = None, *, lengths: Tensor | None = None, resets: Tensor | None = None
+        self,
+        u: Tensor,
+        state: Tensor | None = None,
+        *,
+        lengths: Tensor | None = None,
+        resets: Tensor | None = None,
+        group: "torch.distributed.ProcessGroup | None" = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Whole sequences, in parallel.
 
@@ -41,6 +47,9 @@ class Core(nn.Module):
                 Padding is never read, outputs there are zero, and the state returned is that of the last real step,
                 in the precision in which states are stored.
             resets: bool (batch, length), true where a new sequence starts.
+            group: processes over which the length is split, as in `linrnn.scan`: `u`, `resets` and `y` are those of
+                this rank's part, the state is read on the first rank and returned on all, and gradients of parameters
+                are to be summed over the ranks. For the LRU, without `lengths`.
 
         Returns:
             y: (batch, length, d_model), and the state after the last step (None if bidirectional).
@@ -53,10 +62,12 @@ class Core(nn.Module):
         if resets is not None:
             check_resets(resets, u)
         if lengths is None:
-            return self._sequence(u, state, None, resets)
+            return self._sequence(u, state, None, resets, group)
+        if group is not None:
+            raise ValueError("lengths: expected None with a group: a length that is split has no padding")
         lengths = check_lengths(lengths, u)
         real = real_steps(lengths, u.shape[1]).unsqueeze(-1)
-        y, state = self._sequence(u.masked_fill(~real, 0), state, lengths, resets)
+        y, state = self._sequence(u.masked_fill(~real, 0), state, lengths, resets, None)
         return y.masked_fill(~real, 0), state
 
     def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -98,7 +109,12 @@ class Core(nn.Module):
         return torch.addcmul(y, u.to(y.dtype), self.D.to(y.dtype))
 
     def _sequence(
-        self, u: Tensor, state: Tensor | None, lengths: Tensor | None, resets: Tensor | None
+        self,
+        u: Tensor,
+        state: Tensor | None,
+        lengths: Tensor | None,
+        resets: Tensor | None,
+        group: "torch.distributed.ProcessGroup | None",
     ) -> tuple[Tensor, Tensor | None]:
         raise NotImplementedError
 

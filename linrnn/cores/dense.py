@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from linrnn.cores.base import Core, last_real
 from linrnn.errors import wrong_value
+from linrnn.recurrence.op import carry_dtype
 
 Nonlinearity = Literal["tanh", "relu", "linear"]
 STEP: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu, "linear": lambda x: x}
@@ -61,12 +62,24 @@ class RNN(Core):
             nn.init.normal_(matrix, std=matrix.shape[1] ** -0.5)
         nn.init.normal_(self.D)
 
+    def eigenvalues(self) -> Tensor:
+        """Those of A, complex (N,)."""
+        eigenvalues: Tensor = torch.linalg.eigvals(self.A.to(carry_dtype(self.A.dtype)))
+        return eigenvalues
+
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, nonlinearity={self.nonlinearity!r}"
 
     def _sequence(
-        self, u: Tensor, state: Tensor | None, lengths: Tensor | None, resets: Tensor | None
+        self,
+        u: Tensor,
+        state: Tensor | None,
+        lengths: Tensor | None,
+        resets: Tensor | None,
+        group: "torch.distributed.ProcessGroup | None",
     ) -> tuple[Tensor, Tensor | None]:
+        if group is not None:
+            raise ValueError("group: expected None: the length of a dense RNN cannot be split over processes")
         if resets is not None and self.nonlinearity != "linear":
             raise ValueError(f"resets: expected None with nonlinearity={self.nonlinearity!r}: its kernel has none")
         batch = u.shape[0]

@@ -141,14 +141,19 @@ class LRU(Core):
         return f"{super().extra_repr()}, {ring}, {switches}"
 
     def _sequence(
-        self, u: Tensor, state: Tensor | None, lengths: Tensor | None, resets: Tensor | None
+        self,
+        u: Tensor,
+        state: Tensor | None,
+        lengths: Tensor | None,
+        resets: Tensor | None,
+        group: "torch.distributed.ProcessGroup | None",
     ) -> tuple[Tensor, Tensor | None]:
         lam, C = self._lam(), self._C()
         Bu = F.linear(u, self._B().flatten(0, 1)).unflatten(-1, (2, self.d_state))
-        x, final = scan_planes(Bu, lam, state, resets=resets)
+        x, final = scan_planes(Bu, lam, state, resets=resets, group=group)
         y = F.linear(x.flatten(-2), C[..., : self.d_state].flatten(1))
         if self.bidirectional:
-            x, _ = scan_planes(Bu, lam, reverse=True, resets=resets)
+            x, _ = scan_planes(Bu, lam, reverse=True, resets=resets, group=group)
             y = y + F.linear(x.flatten(-2), C[..., self.d_state :].flatten(1))
             return self._add_Du(y, u), None
         if lengths is not None:

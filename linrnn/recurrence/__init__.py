@@ -11,7 +11,13 @@ __all__ = ["scan", "scan_planes"]
 
 
 def scan(
-    u: Tensor, lam: Tensor, initial: Tensor | None = None, *, reverse: bool = False, resets: Tensor | None = None
+    u: Tensor,
+    lam: Tensor,
+    initial: Tensor | None = None,
+    *,
+    reverse: bool = False,
+    resets: Tensor | None = None,
+    group: "torch.distributed.ProcessGroup | None" = None,
 ) -> tuple[Tensor, Tensor]:
     """Solve x_k = λ·x_{k-1} + u_k for all steps at once, in complex numbers.
 
@@ -25,10 +31,18 @@ def scan(
         reverse: walk from the last step to the first; `initial` is then the state after the last step.
         resets: bool (batch, length), true where a new sequence starts: no state crosses from the step before it,
             in either direction. So with `reverse`, a sequence that starts at the very first step hands on zero.
+        group: processes over which the length is split, see below.
 
     Returns:
         states: complex (batch, length, N), every x_k.
         final: complex (batch, N), the state to hand on: after the last step, or with `reverse` after the first.
+
+    With a `group`, each process gives the steps that it holds: the parts follow each other in the order of the ranks
+    and may differ in length, also be empty; batch and N are the same for all. `states` are those of its own part,
+    `final` that after all parts, the same on every rank. `initial` is read on the rank where the scan starts: the
+    first, or with `reverse` the last. Gradients are those of the sum of all ranks' losses: of `u`, complete where the
+    part is; of `lam` and `initial`, this rank's share, so that the sum over the ranks is the whole. The call and its
+    backward, of which there is no second one, are collective: all ranks must run them, in the same order.
 
     Example:
         >>> lam = torch.polar(torch.tensor([0.9]), torch.tensor([0.0]))
@@ -56,12 +70,19 @@ def scan(
         None if initial is None else to_planes(initial),
         reverse=reverse,
         resets=resets,
+        group=group,
     )
     return from_planes(states), from_planes(final)
 
 
 def scan_planes(
-    u: Tensor, lam: Tensor, initial: Tensor | None = None, *, reverse: bool = False, resets: Tensor | None = None
+    u: Tensor,
+    lam: Tensor,
+    initial: Tensor | None = None,
+    *,
+    reverse: bool = False,
+    resets: Tensor | None = None,
+    group: "torch.distributed.ProcessGroup | None" = None,
 ) -> tuple[Tensor, Tensor]:
     """The same as `scan` on real planes, real and imaginary part side by side: what layers call.
 
@@ -69,7 +90,7 @@ def scan_planes(
         u: (batch, length, 2, N) in float32, bfloat16, float16 or float64: the type in which states are stored.
         lam: (2, N) in float32, or in float64 beside a float64 `u`: the type in which the state is carried.
         initial: (batch, 2, N) in the type of `lam`; zero if None.
-        reverse, resets: as in `scan`.
+        reverse, resets, group: as in `scan`.
 
     Returns:
         states: (batch, length, 2, N) in the type of `u`; final: (batch, 2, N) in the type of `lam`.
@@ -77,5 +98,9 @@ def scan_planes(
     op.check(u, lam, initial, resets)
     if initial is None:
         initial = lam.new_zeros(u.shape[0], 2, u.shape[3])
+    if group is not None:
+        from linrnn.recurrence import distributed  # few need it
+
+        return distributed.scan(u, lam, initial, resets, reverse, group)
     states, final = op.scan(u, lam, initial, resets, reverse)
     return states, final

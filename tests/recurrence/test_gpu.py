@@ -2,8 +2,6 @@
 
 import gc
 import importlib.util
-import os
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -22,22 +20,12 @@ TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1e-2, to
 TYPES = [pytest.param(t, id=str(t).removeprefix("torch.")) for t in TOLERANCE]
 
 
-@pytest.fixture(scope="module")
-def kernels() -> Iterator[ModuleType]:
-    """The module of the kernels, interpreted where there is no GPU."""
-    interpret = not torch.cuda.is_available()
-    before = os.environ.get("TRITON_INTERPRET")
-    if interpret:
-        os.environ["TRITON_INTERPRET"] = "1"
-    import triton  # noqa: F401
-
+@pytest.fixture
+def kernels() -> ModuleType:
+    """The module of the kernels, interpreted where there is no GPU (see conftest.py)."""
     from linrnn.recurrence import gpu
 
-    yield gpu
-    if interpret:
-        os.environ.pop("TRITON_INTERPRET")
-        if before is not None:
-            os.environ["TRITON_INTERPRET"] = before
+    return gpu
 
 
 @pytest.fixture

@@ -1,0 +1,3 @@
+from linrnn.cli import main
+
+main()

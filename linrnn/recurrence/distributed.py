@@ -1,0 +1,88 @@
+"""The scan of sequences whose length is split over the processes of a group.
+
+From outside, a part of a sequence is an affine map: the state x that enters it leaves it as a·x + b, where a is
+λ^length, or 0 if a reset lies in the part, and b is where the part ends when it starts from zero. So each process scans
+its part from zero, all exchange these maps, and each composes those before its own into the state that enters there,
+with which it scans again. What travels is small, (batch, N), and no process waits for another's scan. The gradient is
+such a scan too, with conj(λ) and the other way round.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from linrnn.errors import wrong_type
+from linrnn.recurrence import op
+from linrnn.recurrence.planes import from_planes, to_planes
+
+
+def scan(
+    u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool, group: dist.ProcessGroup
+) -> tuple[Tensor, Tensor]:
+    """States of this process's part, and the state to hand on after all parts, on real planes."""
+    if not isinstance(group, dist.ProcessGroup):
+        raise wrong_type("group", "a torch.distributed.ProcessGroup that this process is in", type(group).__name__)
+    result: tuple[Tensor, Tensor] = _Scan.apply(u, lam, initial, resets, reverse, group)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Scan(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        u: Tensor,
+        lam: Tensor,
+        initial: Tensor,
+        resets: Tensor | None,
+        reverse: bool,
+        group: dist.ProcessGroup,
+    ) -> tuple[Tensor, Tensor]:
+        ranks = range(group.size())[::-1] if reverse else range(group.size())  # as the scan walks
+        zero = torch.zeros_like(initial)
+        a = _decay(u, lam, resets)
+        _, b = op.scan(u, lam, zero, resets, reverse)
+        before = initial if group.rank() == ranks[0] else zero
+        entering, final = _compose(a, b, before, ranks, group)
+        states, _ = op.scan(u, lam, entering, resets, reverse)
+        ctx.save_for_backward(states, lam, entering, resets, a)
+        ctx.ranks, ctx.reverse, ctx.group = ranks, reverse, group
+        return states, final
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
+        states, lam, entering, resets, a = ctx.saved_tensors
+        zero = torch.zeros_like(entering)
+        conj_lam = torch.stack([lam[0], -lam[1]])
+        _, g = op.scan(grad_states, conj_lam, zero, resets, not ctx.reverse)  # all that reaches the part's first state
+        b = to_planes(from_planes(conj_lam) * from_planes(g))
+        grad_leaving, grad_initial = _compose(a.conj(), b, grad_final, ctx.ranks[::-1], ctx.group)
+        grad_u, grad_lam, _ = op.scan_backward(grad_states, grad_leaving, states, lam, entering, resets, ctx.reverse)
+        return grad_u, grad_lam, grad_initial if ctx.group.rank() == ctx.ranks[0] else zero, None, None, None
+
+
+def _decay(u: Tensor, lam: Tensor, resets: Tensor | None) -> Tensor:
+    """What a state is multiplied with as it crosses this part, complex128 (batch, N)."""
+    batch, length, _, n = u.shape
+    lam = from_planes(lam.double())  # the phase of λ^length turns that many times: single precision loses it
+    a = torch.polar(lam.abs() ** length, lam.angle() * length).expand(batch, n)
+    return a if resets is None else a.masked_fill(resets.any(dim=1, keepdim=True), 0)
+
+
+def _compose(a: Tensor, b: Tensor, before: Tensor, ranks: range, group: dist.ProcessGroup) -> tuple[Tensor, Tensor]:
+    """Walk x ↦ a·x + b of each rank, in this order, from the sum of what all ranks give as the state `before`.
+
+    Returns:
+        The state that enters the part of this rank, and the one that leaves the last part: (batch, 2, N) each.
+    """
+    mine = torch.stack([a, from_planes(b.double()), from_planes(before.double())])
+    every = [torch.empty_like(mine) for _ in ranks]
+    dist.all_gather(every, mine, group)
+    x = entering = torch.stack(every)[:, 2].sum(dim=0)
+    for rank in ranks:
+        if rank == group.rank():
+            entering = x
+        x = every[rank][0] * x + every[rank][1]
+    return to_planes(entering).to(b.dtype), to_planes(x).to(b.dtype)

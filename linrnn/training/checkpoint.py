@@ -1,0 +1,105 @@
+"""Checkpoints: one safetensors file each with the weights, the optimizer's state and the generators' states.
+
+Nothing in them is code, so nothing in them can be run. A file is there whole or not at all.
+"""
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from linrnn.files import write
+from linrnn.model import Model
+from linrnn.training.optimizer import named
+
+FORMAT = "linrnn checkpoint 1"
+
+
+@dataclass
+class Progress:
+    """How far a run has come."""
+
+    step: int = 0  # steps done
+    seconds: float = 0.0  # of training, over all sessions
+    best_step: int = 0  # where validation accuracy was best; 0: not evaluated yet
+    best_accuracy: float = -1.0
+
+
+def path_of(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:09d}.safetensors"
+
+
+def steps_in(folder: Path) -> list[int]:
+    """The steps of which the folder holds a checkpoint, in order."""
+    matches = (re.fullmatch(r"step-(\d+)\.safetensors", path.name) for path in folder.glob("step-*"))
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def save(folder: Path, model: Model, optimizer: torch.optim.Optimizer, progress: Progress, losses: Tensor) -> None:
+    """Write a checkpoint, then remove all but the last two and the best."""
+    tensors: dict[str, Tensor] = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    for name, state in named(model, optimizer).items():
+        tensors |= {f"optimizer.{name}.{key}": value for key, value in state.items()}
+    tensors["losses"] = losses
+    tensors["generator.cpu"] = torch.get_rng_state()
+    if torch.cuda.is_available():
+        tensors["generator.cuda"] = torch.cuda.get_rng_state()
+    metadata = {"format": FORMAT, "progress": json.dumps(asdict(progress))}
+    data = safetensors.torch.save({name: t.detach().contiguous() for name, t in tensors.items()}, metadata)
+    write(path_of(folder, progress.step), data)
+    for step in steps_in(folder)[:-2]:
+        if step != progress.best_step:
+            path_of(folder, step).unlink()
+
+
+def read(path: Path) -> tuple[dict[str, Tensor], Progress]:
+    """The tensors and the progress of a checkpoint."""
+    try:
+        with safetensors.safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise ValueError(f"{path}: expected a {FORMAT!r}, got {metadata.get('format', 'something else')!r}")
+            names = file.keys()
+            return {name: file.get_tensor(name) for name in names}, Progress(**json.loads(metadata["progress"]))
+    except safetensors.SafetensorError as error:
+        raise ValueError(
+            f"{path}: expected a whole checkpoint, got a damaged one ({error}). "
+            "It was left as it is: move it away to go on from the one before."
+        ) from error
+
+
+def restore_weights(path: Path, model: Model) -> None:
+    """Set the weights to those of a checkpoint."""
+    _set_weights(path, model, read(path)[0])
+
+
+def restore(path: Path, model: Model, optimizer: torch.optim.Optimizer, losses: Tensor) -> Progress:
+    """Set all that training needs to what a checkpoint holds."""
+    tensors, progress = read(path)
+    _set_weights(path, model, tensors)
+    losses.copy_(tensors["losses"])
+    for name, parameter in model.named_parameters():
+        state: dict[str, Any] = _under(f"optimizer.{name}", tensors)
+        if state:
+            optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in state.items()}
+    torch.set_rng_state(tensors["generator.cpu"])
+    if torch.cuda.is_available() and "generator.cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["generator.cuda"])
+    return progress
+
+
+def _set_weights(path: Path, model: Model, tensors: dict[str, Tensor]) -> None:
+    try:
+        model.load_state_dict(_under("model", tensors))
+    except RuntimeError as error:
+        raise ValueError(f"{path}: expected weights that fit the run's config.json: {error}") from error
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name[len(prefix) + 1 :]: tensor for name, tensor in tensors.items() if name.startswith(f"{prefix}.")}

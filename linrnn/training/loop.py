@@ -1,0 +1,240 @@
+"""The training loop."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn import tasks
+from linrnn.model import Model
+from linrnn.provenance import provenance
+from linrnn.recipes import Recipe, Training
+from linrnn.tasks.base import Task
+from linrnn.training import checkpoint
+from linrnn.training.capture import CapturedStep
+from linrnn.training.checkpoint import Progress
+from linrnn.training.data import Batches, Examples
+from linrnn.training.optimizer import make_optimizer, set_rate
+from linrnn.training.processes import Processes, processes
+from linrnn.training.report import Report
+from linrnn.training.run import Run
+
+
+class NonFiniteLossError(RuntimeError):
+    """The loss became infinite or not a number; the message says where and what to try."""
+
+
+class InterruptedRun(RuntimeError):  # noqa: N818, it is no error
+    """The run was asked to stop, and did so after saving."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a run is carried out; it does not change what is learned."""
+
+    device: str | None = None  # the GPU where there is one
+    compile: bool = True  # on a GPU: torch.compile, and the whole step in one CUDA graph
+    quiet: bool = False
+    tensorboard: bool = False
+
+
+def train(recipe: Recipe, out: str | os.PathLike[str], settings: Settings | None = None) -> Run:
+    """Train a recipe from the start, in a new folder.
+
+    Example:
+        >>> run = linrnn.train(linrnn.recipes.get("recall"), out="runs/first")
+        >>> run.summary["test"]["best"]
+    """
+    with processes() as group:
+        run = Run.create(out, recipe) if group.first else Run(out)
+        group.wait()
+        return _train(run, recipe, settings or Settings(), group)
+
+
+def resume(folder: str | os.PathLike[str], settings: Settings | None = None) -> Run:
+    """Go on with a run that was stopped, from its last checkpoint; one that has ended is returned as it is."""
+    run = Run.open(folder)
+    if run.summary is not None:
+        return run
+    with processes() as group:
+        return _train(run, run.recipe, settings or Settings(), group)
+
+
+def _train(run: Run, recipe: Recipe, settings: Settings, group: Processes) -> Run:
+    training = recipe.training
+    device = group.device(settings.device)
+    task = tasks.load(recipe.task)
+    torch.manual_seed(training.seed)
+    model = Model(recipe.model.config(task)).to(device)
+    optimizer = make_optimizer(model, training)
+    losses = torch.zeros(training.eval_every, device=device)
+    progress = Progress()
+    if done := checkpoint.steps_in(run.checkpoints):
+        progress = checkpoint.restore(checkpoint.path_of(run.checkpoints, done[-1]), model, optimizer, losses)
+    if group.first:
+        run.forget_after(progress.step)
+
+    examples, validation = (Examples(task, split, device) for split in (task.train, task.validation))
+    batches = Batches(len(examples), training.batch_size, training.seed, device)
+    advance, predict = _steps(model, optimizer, examples, training, device, settings, group)
+    report = Report(
+        run, recipe, progress.step, quiet=settings.quiet or not group.first, tensorboard=settings.tensorboard
+    )
+    with report, _stop_signal() as stopping:
+        started = time.perf_counter() - progress.seconds
+        while progress.step < training.steps:
+            rate = set_rate(optimizer, training, progress.step)
+            losses[progress.step % training.eval_every] = advance(group.part(batches[progress.step]))
+            progress.step += 1
+            report.step(progress.step, losses)
+            at_end = progress.step % training.eval_every == 0 or progress.step == training.steps
+            if not at_end and not group.any(stopping):
+                continue
+            loss = _mean_loss(group.mean(losses), progress.step, training.eval_every, run)
+            progress.seconds = time.perf_counter() - started
+            if at_end and group.first:
+                accuracy = evaluate(predict, model, validation, training.batch_size)
+                if accuracy > progress.best_accuracy:
+                    progress.best_step, progress.best_accuracy = progress.step, accuracy
+                record = {"step": progress.step, "loss": loss, "accuracy": accuracy, "rate": rate}
+                run.log({**record, "seconds": round(progress.seconds, 3)})
+                report.evaluated(record)
+            if group.first:
+                checkpoint.save(run.checkpoints, model, optimizer, progress, losses)
+            if not at_end:
+                raise InterruptedRun(
+                    f"stopped after step {progress.step}; go on with: linrnn train --resume {run.folder}"
+                )
+    if group.first:
+        _finish(run, recipe, task, model, predict, progress, device)
+    group.wait()
+    return run
+
+
+def _steps(
+    model: Model,
+    optimizer: torch.optim.Optimizer,
+    examples: Examples,
+    training: Training,
+    device: torch.device,
+    settings: Settings,
+    group: Processes,
+) -> tuple[Callable[[Tensor], Tensor], Callable[..., Tensor]]:
+    """What trains on the examples of some indices and returns the loss, and what predicts."""
+    fast = settings.compile and device.type == "cuda"
+    wrapped: Callable[..., Tensor] = group.wrap(model)
+    if fast:
+        wrapped = torch.compile(wrapped)
+    mixed = torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
+
+    def predict(inputs: Tensor, lengths: Tensor | None) -> Tensor:
+        with mixed:
+            return (wrapped if fast else model)(inputs, lengths=lengths).float()
+
+    def advance(indices: Tensor) -> Tensor:
+        inputs, lengths, targets = examples(indices)
+        with mixed:
+            logits = wrapped(inputs, lengths=lengths)
+        loss = F.cross_entropy(logits.float(), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        if training.clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), training.clip)
+        optimizer.step()
+        return loss.detach()
+
+    model.train()
+    if fast and group.count == 1:
+        return CapturedStep(advance, model, optimizer, training.batch_size), predict
+    return advance, predict
+
+
+@torch.no_grad()
+def evaluate(predict: Callable[..., Tensor], model: nn.Module, examples: Examples, batch_size: int) -> float:
+    """The accuracy on all examples, in eval mode."""
+    training = model.training
+    model.eval()
+    device = examples.targets.device
+    right = torch.zeros((), dtype=torch.int64, device=device)
+    for start in range(0, len(examples), batch_size):
+        indices = torch.arange(start, start + batch_size, device=device)
+        inputs, lengths, targets = examples(indices % len(examples))  # the last batch is filled up, all have one shape
+        hits = predict(inputs, lengths).argmax(-1) == targets
+        right += (hits & (indices < len(examples))).sum()
+    model.train(training)
+    return int(right) / len(examples)
+
+
+def _mean_loss(losses: Tensor, step: int, every: int, run: Run) -> float:
+    """The mean loss since the last evaluation; a loss that is not finite ends the run."""
+    count = (step - 1) % every + 1
+    finite = torch.isfinite(losses[:count])
+    if bool(finite.all()):
+        return float(losses[:count].mean())
+    bad = step - count + 1 + int((~finite).int().argmax())
+    good = checkpoint.steps_in(run.checkpoints)
+    kept = checkpoint.path_of(run.checkpoints, good[-1]) if good else "none was written yet"
+    raise NonFiniteLossError(
+        f"the loss is {float(losses[bad - step + count - 1])} at step {bad}, so training stopped. "
+        f"Last good checkpoint: {kept}. Try a smaller training.learning_rate, training.clip=1, a longer "
+        "training.warmup, or model.options.parameterization=stable_exp."
+    )
+
+
+def _finish(
+    run: Run, recipe: Recipe, task: Task, model: Model, predict: Callable[..., Tensor], progress: Progress, device: Any
+) -> None:
+    """Test accuracy of the last weights and of the best, the summary and the pictures."""
+    from linrnn.training import pictures  # Matplotlib loads when it is needed
+
+    test, size = Examples(task, task.test, device), recipe.training.batch_size
+    accuracy = {"last": evaluate(predict, model, test, size)}
+    pictures.curve(run)
+    pictures.spectrum(run, model)
+    checkpoint.restore_weights(checkpoint.path_of(run.checkpoints, progress.best_step), model)
+    accuracy["best"] = evaluate(predict, model, test, size)
+    run.finish(
+        {
+            "task": recipe.task,
+            "core": recipe.model.core,
+            "test": accuracy,
+            "validation": progress.best_accuracy,
+            "best_step": progress.best_step,
+            "steps": progress.step,
+            "seconds": round(progress.seconds, 2),
+            "steps_per_second": round(progress.step / progress.seconds, 3),
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "seed": recipe.training.seed,
+            "device": device.type,
+            **provenance(),
+        }
+    )
+
+
+@contextmanager
+def _stop_signal() -> Iterator[list[int]]:
+    """Ctrl-C and a polite kill let the step end: the list fills when one came. A second one stops at once."""
+    came: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        if came:
+            raise KeyboardInterrupt
+        came.append(number)
+
+    try:
+        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: whoever runs us handles signals
+        yield came
+        return
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,83 @@
+"""One process or several: data-parallel training as `torchrun` starts it."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from linrnn.errors import wrong_value
+from linrnn.model import BatchNorm
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among all; on its own it is the first of one."""
+
+    rank: int = 0
+    count: int = 1
+
+    @property
+    def first(self) -> bool:
+        """The one that evaluates and writes."""
+        return self.rank == 0
+
+    def device(self, wanted: str | None) -> torch.device:
+        device = torch.device(wanted or ("cuda" if torch.cuda.is_available() else "cpu"))
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise wrong_value("device", "one that is here", f"{wanted}, but there is no GPU")
+        if device.type == "cuda" and self.count > 1:
+            device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+            torch.cuda.set_device(device)
+        return device
+
+    def part(self, batch: Tensor) -> Tensor:
+        """This process's share of a batch."""
+        if len(batch) % self.count:
+            raise wrong_value("training.batch_size", f"a multiple of the {self.count} processes", len(batch))
+        return batch.view(self.count, -1)[self.rank]
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """Gradients are averaged over processes, and batch norm counts all of the batch."""
+        if self.count == 1:
+            return model
+        for module in model.modules():
+            if isinstance(module, BatchNorm):
+                module.group = dist.group.WORLD
+        return nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
+
+    def mean(self, x: Tensor) -> Tensor:
+        if self.count > 1:
+            x = x.clone()
+            dist.all_reduce(x)
+            x /= self.count
+        return x
+
+    def any(self, flag: Any) -> bool:
+        """Whether any process says yes, so that all stop at the same step."""
+        if self.count == 1:
+            return bool(flag)
+        said = torch.tensor(float(bool(flag)), device="cuda" if dist.get_backend() == "nccl" else "cpu")
+        dist.all_reduce(said)
+        return bool(said)
+
+    def wait(self) -> None:
+        if self.count > 1:
+            dist.barrier()
+
+
+@contextmanager
+def processes() -> Iterator[Processes]:
+    """All processes that torchrun started, joined for as long as this lasts; without torchrun just this one."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield Processes()
+        return
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield Processes(dist.get_rank(), dist.get_world_size())
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,77 @@
+"""What a run shows while it lasts: a progress bar, and TensorBoard events where they are asked for."""
+
+import time
+from types import TracebackType
+from typing import Any
+
+from torch import Tensor
+
+from linrnn.recipes import Recipe
+from linrnn.training.run import Run
+
+REFRESH = 0.5  # seconds; reading a loss from the GPU makes it wait
+
+
+class Report:
+    """A progress bar with loss, validation accuracy and speed; nothing where `quiet`."""
+
+    def __init__(self, run: Run, recipe: Recipe, step: int, *, quiet: bool, tensorboard: bool) -> None:
+        self.run, self.recipe, self.quiet = run, recipe, quiet
+        self.every = recipe.training.eval_every
+        self.first_step, self.shown = step, 0.0
+        self.writer: Any = None
+        if tensorboard:
+            self.writer = _tensorboard_writer(run)
+        if not quiet:
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            self.bar = Progress(
+                TextColumn("[bold]{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("loss {task.fields[loss]}  validation {task.fields[accuracy]}  {task.fields[speed]}"),
+                TimeRemainingColumn(),
+            )
+            name = f"{recipe.task}, {recipe.model.core}"
+            total = recipe.training.steps
+            self.task = self.bar.add_task(name, total=total, completed=step, loss="-", accuracy="-", speed="")
+
+    def __enter__(self) -> "Report":
+        self.started = time.perf_counter()
+        if not self.quiet:
+            self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self.quiet:
+            self.bar.stop()
+        if self.writer is not None:
+            self.writer.close()
+
+    def step(self, step: int, losses: Tensor) -> None:
+        now = time.perf_counter()
+        if self.quiet or now - self.shown < REFRESH:
+            return
+        self.shown = now
+        speed = (step - self.first_step) / (now - self.started)
+        loss = float(losses[(step - 1) % self.every])
+        self.bar.update(self.task, completed=step, loss=f"{loss:.3f}", speed=f"{speed:.1f} steps/s")
+
+    def evaluated(self, record: dict[str, Any]) -> None:
+        if not self.quiet:
+            self.bar.update(
+                self.task, completed=record["step"], loss=f"{record['loss']:.3f}", accuracy=f"{record['accuracy']:.1%}"
+            )
+        if self.writer is not None:
+            for name in ("loss", "accuracy", "rate"):
+                self.writer.add_scalar(name, record[name], record["step"])
+
+
+def _tensorboard_writer(run: Run) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ValueError("tensorboard: expected the package to be there: pip install 'linrnn[tensorboard]'") from error
+    return SummaryWriter(str(run.folder / "tensorboard"))

@@ -1,0 +1,82 @@
+"""A run's folder: config.json, metrics.jsonl, checkpoints/, summary.json and pictures."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from linrnn.files import write
+from linrnn.recipes import Recipe
+
+CONFIG, METRICS, SUMMARY, CHECKPOINTS = "config.json", "metrics.jsonl", "summary.json", "checkpoints"
+
+
+class Run:
+    """What a run leaves behind, and how to read it."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+
+    @classmethod
+    def create(cls, folder: str | os.PathLike[str], recipe: Recipe) -> "Run":
+        """A new folder; one that holds anything already is an error, so that nothing is ever lost."""
+        run = cls(folder)
+        if run.folder.exists() and (not run.folder.is_dir() or any(run.folder.iterdir())):
+            raise ValueError(
+                f"out: expected a new or empty folder, got {folder}, which holds something; --resume goes on"
+            )
+        run.checkpoints.mkdir(parents=True)
+        write(run.folder / CONFIG, _json(recipe.to_dict()))
+        return run
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str]) -> "Run":
+        """A folder that a run made before."""
+        run = cls(folder)
+        if not (run.folder / CONFIG).is_file():
+            raise ValueError(f"run: expected the folder of a run, with a {CONFIG}, got {folder}")
+        return run
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / CHECKPOINTS
+
+    @property
+    def recipe(self) -> Recipe:
+        try:
+            return Recipe.from_dict(json.loads((self.folder / CONFIG).read_text()))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{self.folder / CONFIG}: expected the recipe of a run: {error}") from error
+
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """None until the run has ended."""
+        path = self.folder / SUMMARY
+        return json.loads(path.read_text()) if path.is_file() else None
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        write(self.folder / SUMMARY, _json(summary))
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """One record for each evaluation; a last line that was cut off is left out."""
+        path = self.folder / METRICS
+        records = []
+        for line in path.read_text().splitlines() if path.is_file() else []:
+            try:
+                records.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+        return records
+
+    def log(self, record: dict[str, Any]) -> None:
+        with open(self.folder / METRICS, "a") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def forget_after(self, step: int) -> None:
+        """Drop the records of steps that will be done again."""
+        kept = [record for record in self.metrics() if record["step"] <= step]
+        write(self.folder / METRICS, "".join(json.dumps(record) + "\n" for record in kept).encode())
+
+
+def _json(data: object) -> bytes:
+    return (json.dumps(data, indent=2) + "\n").encode()
