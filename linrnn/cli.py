@@ -115,7 +115,10 @@ def evaluate_run(run: RunFolder, split: Split = "test", weights: Weights = "best
 
 @app.command()
 def runs(folder: Annotated[Path, typer.Argument(help="Where runs are.")] = Path("runs")) -> None:
-    """A table of all runs in a folder."""
+    """A table of all runs in a folder.
+
+    **Example**: `linrnn runs`, or `linrnn runs elsewhere/runs`
+    """
     if not folder.is_dir():
         raise ValueError(f"folder: expected a folder with runs, got {folder}")
     table = Table("run", "task", "core", "steps", "validation", "test", "steps/s", "state")
@@ -151,6 +154,8 @@ def stream(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     model, examples, _ = _load(run, split, weights, device)
+    if model.config.documents == 2:
+        raise ValueError("run: expected a task of one document, got one that compares two whole ones")
     if not 0 <= example < len(examples):
         raise ValueError(f"--example: expected from 0 to {len(examples) - 1}, got {example}")
     inputs, lengths, targets = examples(torch.tensor([example], device=examples.targets.device))
@@ -172,7 +177,10 @@ def stream(
 
 @app.command()
 def recipes() -> None:
-    """The recipes: the paper's hyperparameters, and the built-in task's."""
+    """The recipes: the paper's hyperparameters, and the built-in task's.
+
+    **Example**: `linrnn recipes`, then `linrnn train listops --set training.steps=1000`
+    """
     columns: dict[str, recipe_table.Recipe] = {}
     for name in recipe_table.names():
         recipe = recipe_table.get(name)
@@ -210,6 +218,8 @@ def _load(folder: Path, split: str, weights: str, device: str | None) -> tuple[M
     task = tasks.load(run.recipe.task)
     last = checkpoint.path_of(run.checkpoints, steps[-1])
     step = checkpoint.read(last)[1].best_step if weights == "best" else steps[-1]
+    if step == 0:
+        raise ValueError("--weights: expected 'last', got 'best': the run was stopped before its first evaluation")
     model = Model(run.recipe.model.config(task))
     checkpoint.restore_weights(checkpoint.path_of(run.checkpoints, step), model)
     examples = Examples(task, getattr(task, split), where)

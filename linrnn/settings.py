@@ -9,9 +9,8 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from linrnn.cores import CORES
-from linrnn.errors import wrong_value
+from linrnn.errors import unknown, wrong_value
 from linrnn.recipes import ModelSettings, Recipe, Training, core_options, describe, fits
-from linrnn.tasks.base import unknown
 
 SECTIONS: dict[str, Any] = {"model": ModelSettings, "training": Training}
 
@@ -66,13 +65,16 @@ def _fields(core: str) -> dict[str, Any]:
 
 
 def _unknown(path: str, known: Collection[str]) -> ValueError:
-    """Suggests the field of this name in its section, or else the nearest."""
-    near = [field for field in known if field.endswith(f".{path}")] or difflib.get_close_matches(path, known, n=1)
+    """Suggests the nearest name in its section; without such a section, the field of that name or the nearest."""
+    section, dot, name = path.rpartition(".")
+    names = [field.rpartition(".")[2] for field in known if field.rpartition(".")[0] == section]
+    near = [section + dot + match for match in difflib.get_close_matches(name, names, n=1)]
+    if not names:
+        same = [field for field in known if field.endswith(f".{name}")]
+        near = same or difflib.get_close_matches(path, known, n=1)
     if near:
         return wrong_value(path, "a field of the recipe", f"none; did you mean {near[0]!r}?")
-    section = path.rpartition(".")[0]
-    fields = [field for field in known if field.rpartition(".")[0] == section] or known
-    return wrong_value(path, f"one of {', '.join(fields)}", "none of them")
+    return wrong_value(path, f"one of {', '.join([section + dot + name for name in names] or known)}", "none of them")
 
 
 def _parse(path: str, text: str, hint: Any) -> Any:

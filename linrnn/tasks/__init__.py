@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
+from linrnn.errors import unknown
 from linrnn.tasks import recall
-from linrnn.tasks.base import Split, Task, unknown
+from linrnn.tasks.base import Split, Task
 
 __all__ = ["Split", "Task", "load", "names"]
 

@@ -1,7 +1,5 @@
 """What every task gives: its splits as compact arrays, and what is needed to build a model for it."""
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -72,11 +70,3 @@ class Task:
             numbers = getattr(self, name)
             if numbers is not None and len(numbers) != self.channels:
                 raise wrong_value(name, f"a number for each of {self.channels} channels", numbers)
-
-
-def unknown(argument: str, came: str, known: Iterable[str]) -> ValueError:
-    """The error for a name that is not among those known: it lists them, and suggests the nearest."""
-    known = list(known)
-    near = difflib.get_close_matches(came, known, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return wrong_value(argument, " or ".join(map(repr, known)), repr(came) + hint)

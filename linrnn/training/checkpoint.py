@@ -42,7 +42,7 @@ def steps_in(folder: Path) -> list[int]:
 
 
 def save(folder: Path, model: Model, optimizer: torch.optim.Optimizer, progress: Progress, losses: Tensor) -> None:
-    """Write a checkpoint, then remove all but the last two and the best."""
+    """Write a checkpoint, then remove all but the last two and the best of each: either is enough to go on."""
     tensors: dict[str, Tensor] = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for name, state in named(model, optimizer).items():
         tensors |= {f"optimizer.{name}.{key}": value for key, value in state.items()}
@@ -53,9 +53,10 @@ def save(folder: Path, model: Model, optimizer: torch.optim.Optimizer, progress:
     metadata = {"format": FORMAT, "progress": json.dumps(asdict(progress))}
     data = safetensors.torch.save({name: t.detach().contiguous() for name, t in tensors.items()}, metadata)
     write(path_of(folder, progress.step), data)
-    for step in steps_in(folder)[:-2]:
-        if step != progress.best_step:
-            path_of(folder, step).unlink()
+    steps = steps_in(folder)
+    kept = {*steps[-2:], progress.best_step, *(_best_of(path_of(folder, step)) for step in steps[-2:-1])}
+    for step in set(steps) - kept:
+        path_of(folder, step).unlink()
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], Progress]:
@@ -83,6 +84,11 @@ def restore(path: Path, model: Model, optimizer: torch.optim.Optimizer, losses: 
     """Set all that training needs to what a checkpoint holds."""
     tensors, progress = read(path)
     _set_weights(path, model, tensors)
+    if losses.shape != tensors["losses"].shape:
+        came = f"one of {len(losses)}"
+        raise ValueError(
+            f"{path}: expected a config.json with training.eval_every={len(tensors['losses'])}, got {came}"
+        )
     losses.copy_(tensors["losses"])
     for name, parameter in model.named_parameters():
         state: dict[str, Any] = _under(f"optimizer.{name}", tensors)
@@ -92,6 +98,14 @@ def restore(path: Path, model: Model, optimizer: torch.optim.Optimizer, losses: 
     if torch.cuda.is_available() and "generator.cuda" in tensors:
         torch.cuda.set_rng_state(tensors["generator.cuda"])
     return progress
+
+
+def _best_of(path: Path) -> int:
+    """The best step when a checkpoint was written; 0 where it cannot be read."""
+    try:
+        return read(path)[1].best_step
+    except ValueError:
+        return 0
 
 
 def _set_weights(path: Path, model: Model, tensors: dict[str, Tensor]) -> None:

@@ -53,9 +53,7 @@ def train(recipe: Recipe, out: str | os.PathLike[str], settings: Settings | None
         >>> run.summary["test"]["best"]
     """
     with processes() as group:
-        run = Run.create(out, recipe) if group.first else Run(out)
-        group.wait()
-        return _train(run, recipe, settings or Settings(), group)
+        return _train(Run(out), recipe, settings or Settings(), group, new=True)
 
 
 def resume(folder: str | os.PathLike[str], settings: Settings | None = None) -> Run:
@@ -64,10 +62,12 @@ def resume(folder: str | os.PathLike[str], settings: Settings | None = None) -> 
     if run.summary is not None:
         return run
     with processes() as group:
-        return _train(run, run.recipe, settings or Settings(), group)
+        return _train(run, run.recipe, settings or Settings(), group, new=False)
 
 
-def _train(run: Run, recipe: Recipe, settings: Settings, group: Processes) -> Run:
+def _train(run: Run, recipe: Recipe, settings: Settings, group: Processes, *, new: bool) -> Run:
+    if new:
+        run.check_new()
     training = recipe.training
     device = group.device(settings.device)
     task = tasks.load(recipe.task)
@@ -78,15 +78,18 @@ def _train(run: Run, recipe: Recipe, settings: Settings, group: Processes) -> Ru
     progress = Progress()
     if done := checkpoint.steps_in(run.checkpoints):
         progress = checkpoint.restore(checkpoint.path_of(run.checkpoints, done[-1]), model, optimizer, losses)
-    if group.first:
-        run.forget_after(progress.step)
 
     examples, validation = (Examples(task, split, device) for split in (task.train, task.validation))
     batches = Batches(len(examples), training.batch_size, training.seed, device)
+    group.part(batches[0])  # an error here leaves no folder behind
     advance, predict = _steps(model, optimizer, examples, training, device, settings, group)
-    report = Report(
-        run, recipe, progress.step, quiet=settings.quiet or not group.first, tensorboard=settings.tensorboard
-    )
+    quiet, tensorboard = settings.quiet or not group.first, settings.tensorboard and group.first
+    report = Report(run, recipe, progress.step, quiet=quiet, tensorboard=tensorboard)
+    group.wait()  # all have looked whether the folder is new
+    if group.first and new:
+        Run.create(run.folder, recipe)
+    elif group.first:
+        run.forget_after(progress.step)
     with report, _stop_signal() as stopping:
         started = time.perf_counter() - progress.seconds
         while progress.step < training.steps:
@@ -97,7 +100,8 @@ def _train(run: Run, recipe: Recipe, settings: Settings, group: Processes) -> Ru
             at_end = progress.step % training.eval_every == 0 or progress.step == training.steps
             if not at_end and not group.any(stopping):
                 continue
-            loss = _mean_loss(group.mean(losses), progress.step, training.eval_every, run)
+            losses.copy_(group.mean(losses))  # those of all processes, also in the checkpoint
+            loss = _mean_loss(losses, progress.step, training.eval_every, run, model)
             progress.seconds = time.perf_counter() - started
             if at_end and group.first:
                 accuracy = evaluate(predict, model, validation, training.batch_size)
@@ -172,19 +176,23 @@ def evaluate(predict: Callable[..., Tensor], model: nn.Module, examples: Example
     return int(right) / len(examples)
 
 
-def _mean_loss(losses: Tensor, step: int, every: int, run: Run) -> float:
-    """The mean loss since the last evaluation; a loss that is not finite ends the run."""
+def _mean_loss(losses: Tensor, step: int, every: int, run: Run, model: Model) -> float:
+    """The mean loss since the last evaluation; a loss or a weight that is not finite ends the run."""
     count = (step - 1) % every + 1
     finite = torch.isfinite(losses[:count])
     if bool(finite.all()):
-        return float(losses[:count].mean())
-    bad = step - count + 1 + int((~finite).int().argmax())
+        if bool(torch.stack([p.isfinite().all() for p in model.parameters()]).all()):
+            return float(losses[:count].mean())
+        what = f"a weight is not finite after step {step}"
+    else:
+        first = int((~finite).int().argmax())
+        what = f"the loss is {float(losses[first])} at step {step - count + 1 + first}"
     good = checkpoint.steps_in(run.checkpoints)
     kept = checkpoint.path_of(run.checkpoints, good[-1]) if good else "none was written yet"
     raise NonFiniteLossError(
-        f"the loss is {float(losses[bad - step + count - 1])} at step {bad}, so training stopped. "
-        f"Last good checkpoint: {kept}. Try a smaller training.learning_rate, training.clip=1, a longer "
-        "training.warmup, or model.options.parameterization=stable_exp."
+        f"{what}, so training stopped. Last good checkpoint: {kept}. "
+        "Try a smaller training.learning_rate, training.clip=1, a longer training.warmup, or "
+        "model.options.parameterization=stable_exp."
     )
 
 

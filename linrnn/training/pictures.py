@@ -22,11 +22,12 @@ def curve(run: Run) -> None:
     steps = [record["step"] for record in records]
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     left = figure.add_subplot()
-    left.plot(steps, [record["loss"] for record in records], color=ORANGE, label="training loss")
-    left.set(xlabel="step", ylabel="training loss", ylim=(0, None), title=_title(run))
+    losses = [record["loss"] for record in records]
+    left.plot(steps, losses, color=ORANGE, marker=".")
+    left.set(xlabel="step", ylabel="training loss", ylim=(0, 1.05 * max(losses)), title=_title(run))
     left.yaxis.label.set_color(ORANGE)
     right = left.twinx()
-    right.plot(steps, [100 * record["accuracy"] for record in records], color=BLUE, label="validation accuracy")
+    right.plot(steps, [100 * record["accuracy"] for record in records], color=BLUE, marker=".")
     right.set(ylabel="validation accuracy, %", ylim=(0, 101))
     right.yaxis.label.set_color(BLUE)
     left.grid(color=GREY, alpha=0.3)
@@ -34,34 +35,38 @@ def curve(run: Run) -> None:
 
 
 def spectrum(run: Run, model: Model) -> None:
-    """spectrum.png: where each block's eigenvalues started, drawn again from the seed, and where they are now."""
-    recipe = run.recipe
+    """spectrum.png: where each block's eigenvalues started, drawn again from the seed, and where they are now.
+
+    Above, in the complex plane; below, how long each remembers, 1/ν steps for |λ| = exp(-ν), over its phase.
+    """
     with torch.random.fork_rng():
-        torch.manual_seed(recipe.training.seed)
+        torch.manual_seed(run.recipe.training.seed)
         before = [_eigenvalues(block.core) for block in Model(model.config).blocks]
     after = [_eigenvalues(block.core) for block in model.blocks]
-    columns = max(1, min(3, len(after)))
-    rows = max(1, math.ceil(len(after) / columns))
-    figure = Figure(figsize=(3.6 * columns, 3.6 * rows + 0.5), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False).flatten()
-    for i, axis in enumerate(axes):
-        axis.set_axis_off()
-        if i >= len(after):
-            continue
-        turn = torch.linspace(0, 2 * math.pi, 200)
-        axis.plot(turn.cos(), turn.sin(), color=GREY, linewidth=0.8)
-        axis.scatter(before[i].real, before[i].imag, s=14, color=GREY, label="before training")
-        axis.scatter(after[i].real, after[i].imag, s=14, color=BLUE, label="after", alpha=0.8)
-        axis.set(aspect="equal", title=f"block {i + 1}")
-    if len(after):
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
-    figure.suptitle(f"Eigenvalues and the unit circle, {_title(run)}")
+    if not after:
+        return
+    figure = Figure(figsize=(max(2.8 * len(after), 5.6), 6.2), layout="constrained")
+    disks, memories = figure.subplots(2, len(after), squeeze=False, sharey="row")
+    turn = torch.linspace(0, 2 * math.pi, 200)
+    for i, (disk, memory) in enumerate(zip(disks, memories, strict=True)):
+        disk.plot(turn.cos(), turn.sin(), color=GREY, linewidth=0.8)
+        for eigenvalues, colour, label in ((before[i], GREY, "before training"), (after[i], BLUE, "after")):
+            disk.scatter(eigenvalues.real, eigenvalues.imag, s=12, color=colour, label=label, alpha=0.8)
+            stable = eigenvalues[(eigenvalues.abs() < 1) & (eigenvalues.abs() > 0)]
+            memory.scatter(stable.angle() / math.pi, -1 / stable.abs().log(), s=12, color=colour, alpha=0.8)
+        disk.set(aspect="equal", title=f"block {i + 1}", xlabel="Re λ", ylabel="" if i else "Im λ")
+        memory.set(yscale="log", xlabel="phase / π", ylabel="" if i else "memory 1/ν, steps")
+        memory.grid(color=GREY, alpha=0.3)
+    figure.legend(*disks[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+    figure.suptitle(f"Eigenvalues, {_title(run)}")
     _save(figure, run.folder / "spectrum.png")
 
 
 @torch.no_grad()
 def _eigenvalues(core: Any) -> torch.Tensor:
-    return core.eigenvalues().cpu()  # type: ignore[no-any-return]
+    """Of Λ, or of a dense core's A."""
+    values: torch.Tensor = core.eigenvalues() if hasattr(core, "eigenvalues") else torch.linalg.eigvals(core.A.float())
+    return values.cpu()
 
 
 def _title(run: Run) -> str:

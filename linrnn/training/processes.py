@@ -27,7 +27,10 @@ class Processes:
         return self.rank == 0
 
     def device(self, wanted: str | None) -> torch.device:
-        device = torch.device(wanted or ("cuda" if torch.cuda.is_available() else "cpu"))
+        try:
+            device = torch.device(wanted or ("cuda" if torch.cuda.is_available() else "cpu"))
+        except RuntimeError as error:
+            raise wrong_value("device", "cpu, cuda or cuda:0", repr(wanted)) from error
         if device.type == "cuda" and not torch.cuda.is_available():
             raise wrong_value("device", "one that is here", f"{wanted}, but there is no GPU")
         if device.type == "cuda" and self.count > 1:

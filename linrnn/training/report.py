@@ -20,8 +20,7 @@ class Report:
         self.every = recipe.training.eval_every
         self.first_step, self.shown = step, 0.0
         self.writer: Any = None
-        if tensorboard:
-            self.writer = _tensorboard_writer(run)
+        self.make_writer = _tensorboard() if tensorboard else None
         if not quiet:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -38,6 +37,8 @@ class Report:
 
     def __enter__(self) -> "Report":
         self.started = time.perf_counter()
+        if self.make_writer is not None:
+            self.writer = self.make_writer(str(self.run.folder / "tensorboard"))
         if not self.quiet:
             self.bar.start()
         return self
@@ -69,9 +70,9 @@ class Report:
                 self.writer.add_scalar(name, record[name], record["step"])
 
 
-def _tensorboard_writer(run: Run) -> Any:
+def _tensorboard() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise ValueError("tensorboard: expected the package to be there: pip install 'linrnn[tensorboard]'") from error
-    return SummaryWriter(str(run.folder / "tensorboard"))
+    return SummaryWriter

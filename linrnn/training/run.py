@@ -21,10 +21,7 @@ class Run:
     def create(cls, folder: str | os.PathLike[str], recipe: Recipe) -> "Run":
         """A new folder; one that holds anything already is an error, so that nothing is ever lost."""
         run = cls(folder)
-        if run.folder.exists() and (not run.folder.is_dir() or any(run.folder.iterdir())):
-            raise ValueError(
-                f"out: expected a new or empty folder, got {folder}, which holds something; --resume goes on"
-            )
+        run.check_new()
         run.checkpoints.mkdir(parents=True)
         write(run.folder / CONFIG, _json(recipe.to_dict()))
         return run
@@ -36,6 +33,12 @@ class Run:
         if not (run.folder / CONFIG).is_file():
             raise ValueError(f"run: expected the folder of a run, with a {CONFIG}, got {folder}")
         return run
+
+    def check_new(self) -> None:
+        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+            raise ValueError(
+                f"out: expected a new or empty folder, got {self.folder}, which holds something; --resume goes on"
+            )
 
     @property
     def checkpoints(self) -> Path:
@@ -73,7 +76,9 @@ class Run:
             file.write(json.dumps(record) + "\n")
 
     def forget_after(self, step: int) -> None:
-        """Drop the records of steps that will be done again."""
+        """Drop the records of steps that will be done again, and files of which a kill left only a part."""
+        for part in (*self.folder.glob(".*.*"), *self.checkpoints.glob(".*.*")):
+            part.unlink()
         kept = [record for record in self.metrics() if record["step"] <= step]
         write(self.folder / METRICS, "".join(json.dumps(record) + "\n" for record in kept).encode())
 
