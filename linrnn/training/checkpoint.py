@@ -52,6 +52,7 @@ def save(folder: Path, model: Model, optimizer: torch.optim.Optimizer, progress:
         tensors["generator.cuda"] = torch.cuda.get_rng_state()
     metadata = {"format": FORMAT, "progress": json.dumps(asdict(progress))}
     data = safetensors.torch.save({name: t.detach().contiguous() for name, t in tensors.items()}, metadata)
+    folder.mkdir(exist_ok=True)
     write(path_of(folder, progress.step), data)
     steps = steps_in(folder)
     kept = {*steps[-2:], progress.best_step, *(_best_of(path_of(folder, step)) for step in steps[-2:-1])}

@@ -52,8 +52,9 @@ def train(recipe: Recipe, out: str | os.PathLike[str], settings: Settings | None
         >>> run = linrnn.train(linrnn.recipes.get("recall"), out="runs/first")
         >>> run.summary["test"]["best"]
     """
-    with processes() as group:
-        return _train(Run(out), recipe, settings or Settings(), group, new=True)
+    settings = settings or Settings()
+    with processes(settings.device) as group:
+        return _train(Run(out), recipe, settings, group, new=True)
 
 
 def resume(folder: str | os.PathLike[str], settings: Settings | None = None) -> Run:
@@ -61,8 +62,9 @@ def resume(folder: str | os.PathLike[str], settings: Settings | None = None) -> 
     run = Run.open(folder)
     if run.summary is not None:
         return run
-    with processes() as group:
-        return _train(run, run.recipe, settings or Settings(), group, new=False)
+    settings = settings or Settings()
+    with processes(settings.device) as group:
+        return _train(run, run.recipe, settings, group, new=False)
 
 
 def _train(run: Run, recipe: Recipe, settings: Settings, group: Processes, *, new: bool) -> Run:
@@ -78,6 +80,8 @@ def _train(run: Run, recipe: Recipe, settings: Settings, group: Processes, *, ne
     progress = Progress()
     if done := checkpoint.steps_in(run.checkpoints):
         progress = checkpoint.restore(checkpoint.path_of(run.checkpoints, done[-1]), model, optimizer, losses)
+    if not group.first:
+        torch.manual_seed(training.seed + (group.rank << 32) + progress.step)  # its own dropout
 
     examples, validation = (Examples(task, split, device) for split in (task.train, task.validation))
     batches = Batches(len(examples), training.batch_size, training.seed, device)

@@ -64,8 +64,7 @@ def spectrum(run: Run, model: Model) -> None:
 
 @torch.no_grad()
 def _eigenvalues(core: Any) -> torch.Tensor:
-    """Of Λ, or of a dense core's A."""
-    values: torch.Tensor = core.eigenvalues() if hasattr(core, "eigenvalues") else torch.linalg.eigvals(core.A.float())
+    values: torch.Tensor = core.eigenvalues()
     return values.cpu()
 
 

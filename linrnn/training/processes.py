@@ -74,12 +74,12 @@ class Processes:
 
 
 @contextmanager
-def processes() -> Iterator[Processes]:
+def processes(device: str | None) -> Iterator[Processes]:
     """All processes that torchrun started, joined for as long as this lasts; without torchrun just this one."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield Processes()
         return
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    dist.init_process_group("nccl" if Processes().device(device).type == "cuda" else "gloo")
     try:
         yield Processes(dist.get_rank(), dist.get_world_size())
     finally:

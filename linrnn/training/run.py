@@ -22,8 +22,9 @@ class Run:
         """A new folder; one that holds anything already is an error, so that nothing is ever lost."""
         run = cls(folder)
         run.check_new()
-        run.checkpoints.mkdir(parents=True)
-        write(run.folder / CONFIG, _json(recipe.to_dict()))
+        run.folder.mkdir(parents=True, exist_ok=True)
+        write(run.folder / CONFIG, _json(recipe.to_dict()))  # before all else: without it the folder counts as empty
+        run.checkpoints.mkdir()
         return run
 
     @classmethod
@@ -35,7 +36,7 @@ class Run:
         return run
 
     def check_new(self) -> None:
-        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.glob("[!.]*"))):
             raise ValueError(
                 f"out: expected a new or empty folder, got {self.folder}, which holds something; --resume goes on"
             )
