@@ -106,7 +106,8 @@ class Core(nn.Module):
         return parameter.new_zeros(batch, *self.state_shape, dtype=carry_dtype(parameter.dtype))
 
     def _add_Du(self, y: Tensor, u: Tensor) -> Tensor:
-        return torch.addcmul(y, u.to(y.dtype), self.D.to(y.dtype))
+        """In place: y comes fresh from a matrix product, which does not need it again."""
+        return y.addcmul_(u.to(y.dtype), self.D.to(y.dtype))
 
     def _sequence(
         self,

@@ -6,12 +6,13 @@ Sequences, and where those are few blocks of channels, are shared among threads 
 not be entered from two threads at once, these may.
 """
 
+import ctypes
 import functools
-import itertools
 import operator
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -22,6 +23,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic, models, overload, register_model
 from torch import Tensor
 
+PROCESS = os.getpid()  # a fork leaves PyTorch's threads behind
 SHARE = 1 << 14  # elements of u below which a second thread costs more than it brings
 STREAM = 1 << 22  # bytes from which results are written past the cache
 BLOCK = 64  # channels in the narrowest block: a multiple of every vector's width
@@ -30,7 +32,7 @@ FLUSH = 256  # steps after which dλ moves from single to double precision: a mu
 
 
 def scan(u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
-    states = torch.empty(u.shape, dtype=lam.dtype)
+    states = _empty(u.shape, lam.dtype)
     carry = initial.clone(memory_format=torch.contiguous_format)
     arrays = [_flat(t, lam.dtype) for t in (u, lam, carry)]
     _share(_scan, u, [*arrays, _flags(resets), reverse, _flat(states, lam.dtype), _stream(states)])
@@ -46,7 +48,7 @@ def scan_backward(
     resets: Tensor | None,
     reverse: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    grad_u = torch.empty(states.shape, dtype=lam.dtype)
+    grad_u = _empty(states.shape, lam.dtype)
     carry = grad_final.clone(memory_format=torch.contiguous_format)
     partial = torch.zeros_like(carry)
     grad_lam = torch.zeros_like(carry, dtype=torch.float64)  # for each sequence; summed in a fixed order below
@@ -57,25 +59,75 @@ def scan_backward(
 
 
 def _share(kernel: Callable[..., None], u: Tensor, arguments: list[Any]) -> None:
-    """Run the kernel over all (sequence, block of channels) pairs, in as many threads as PyTorch would use."""
+    """Run the kernel over all (sequence, block of channels) pairs, in as many threads as PyTorch would use.
+
+    Threads take the next few pairs whenever they are free: PyTorch's own threads may still be spinning on a core, and
+    one of ours that gets none must not hold up the others.
+    """
     batch, length, _, n = u.shape
     threads = torch.get_num_threads() if u.numel() >= SHARE else 1
-    blocks = max(1, min(-(-4 * threads // max(batch, 1)), n // BLOCK)) if threads > 1 and batch < 4 * threads else 1
+    blocks = max(1, min(-(-4 * threads // max(batch, 1)), n // BLOCK)) if threads > 1 else 1
     width = -(-n // blocks // BLOCK) * BLOCK if blocks > 1 else n
     units = batch * -(-n // width)
-    edges = [units * i // threads for i in range(threads + 1)]
-    pieces = [(a, b) for a, b in itertools.pairwise(edges) if a < b]
-    others = [_pool(os.getpid(), threads).submit(kernel, *arguments, length, width, a, b) for a, b in pieces[1:]]
-    for a, b in pieces[:1]:
-        kernel(*arguments, length, width, a, b)
+    few = max(1, units // (8 * threads)) if threads > 1 else max(1, units)
+    starts = iter(range(0, units, few))  # one step of it holds the interpreter lock: no two threads get the same
+
+    def work() -> None:
+        for start in starts:
+            kernel(*arguments, length, width, start, min(start + few, units))
+
+    _together(work, min(threads, -(-units // few)))
+
+
+def _together(work: Callable[[], None], threads: int) -> None:
+    """Do the work in this thread and in others beside it, for as long as it lasts."""
+    if threads > 1 and (team := _torch_team()) is not None and os.getpid() == PROCESS:
+        failures: list[BaseException] = []
+
+        def member(_: int | None) -> None:
+            try:
+                work()
+            except BaseException as error:
+                failures.append(error)
+
+        team(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(member), None, threads, 0)
+        if failures:
+            raise failures[0]
+        return
+    others = [_pool(os.getpid(), threads).submit(work) for _ in range(threads - 1)]
+    work()
     for other in others:
-        other.result()
+        if not other.cancel():
+            other.result()
+
+
+@functools.cache
+def _torch_team() -> Any:
+    """The start of a parallel region in the OpenMP that PyTorch has loaded; None where that is another one.
+
+    Its threads are the ones that just worked for PyTorch and still spin on their cores: others would have to wait.
+    """
+    for path in Path(torch.__file__).parent.parent.glob("torch*/**/libgomp*.so*"):
+        try:
+            return ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD | os.RTLD_NOW).GOMP_parallel
+        except (OSError, AttributeError):
+            continue
+    return None
 
 
 @functools.cache
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
     """One pool a process: threads do not survive a fork."""
     return ThreadPoolExecutor(threads, thread_name_prefix="linrnn")
+
+
+def _empty(shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    """Memory for a result, at the start of a cache line. NumPy asks for huge pages where it is large: without them the
+    system takes longer to hand out the memory than we take to fill it."""
+    item = dtype.itemsize
+    array = np.empty(shape.numel() + 64 // item, dtype=np.float64 if item == 8 else np.float32)
+    start = -array.ctypes.data % 64 // item
+    return torch.from_numpy(array[start : start + shape.numel()]).view(shape)
 
 
 def _flat(t: Tensor, dtype: torch.dtype) -> Any:
