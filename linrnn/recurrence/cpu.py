@@ -32,7 +32,7 @@ FLUSH = 256  # steps after which dλ moves from single to double precision: a mu
 
 
 def scan(u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
-    states = _empty(u.shape, lam.dtype)
+    states = torch.empty(u.shape, dtype=lam.dtype)
     carry = initial.clone(memory_format=torch.contiguous_format)
     arrays = [_flat(t, lam.dtype) for t in (u, lam, carry)]
     _share(_scan, u, [*arrays, _flags(resets), reverse, _flat(states, lam.dtype), _stream(states)])
@@ -48,7 +48,7 @@ def scan_backward(
     resets: Tensor | None,
     reverse: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    grad_u = _empty(states.shape, lam.dtype)
+    grad_u = torch.empty(states.shape, dtype=lam.dtype)
     carry = grad_final.clone(memory_format=torch.contiguous_format)
     partial = torch.zeros_like(carry)
     grad_lam = torch.zeros_like(carry, dtype=torch.float64)  # for each sequence; summed in a fixed order below
@@ -119,15 +119,6 @@ def _torch_team() -> Any:
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
     """One pool a process: threads do not survive a fork."""
     return ThreadPoolExecutor(threads, thread_name_prefix="linrnn")
-
-
-def _empty(shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    """Memory for a result, at the start of a cache line. NumPy asks for huge pages where it is large: without them the
-    system takes longer to hand out the memory than we take to fill it."""
-    item = dtype.itemsize
-    array = np.empty(shape.numel() + 64 // item, dtype=np.float64 if item == 8 else np.float32)
-    start = -array.ctypes.data % 64 // item
-    return torch.from_numpy(array[start : start + shape.numel()]).view(shape)
 
 
 def _flat(t: Tensor, dtype: torch.dtype) -> Any:
