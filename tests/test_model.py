@@ -468,7 +468,7 @@ def test_wrong_options_of_the_core(options: dict[str, Any], error: type[Exceptio
             {"channels": 3},
             {"inputs": torch.zeros(2, 9, 3).long()},
             TypeError,
-            "inputs: expected floating-point numbers, got torch.int64",
+            "inputs: expected torch.float32, as the parameters, got torch.int64",
             id="integer-pixels",
         ),
         pytest.param(
