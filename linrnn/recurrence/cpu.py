@@ -2,8 +2,8 @@
 
 The recurrence does little arithmetic, so its speed is that of memory. Each row (a step) is walked in vectors of 64
 bytes along N, with the rows ahead prefetched, and large results are written past the cache, as a good `memcpy` does.
-Sequences, and where those are few blocks of channels, are shared among threads of our own: Numba's thread pools must
-not be entered from two threads at once, these may.
+Sequences, and where those are few blocks of channels, are shared among PyTorch's own OpenMP threads, or where it has
+none among threads of ours; not Numba's, which must not be entered from two threads at once.
 """
 
 import ctypes
@@ -61,8 +61,7 @@ def scan_backward(
 def _share(kernel: Callable[..., None], u: Tensor, arguments: list[Any]) -> None:
     """Run the kernel over all (sequence, block of channels) pairs, in as many threads as PyTorch would use.
 
-    Threads take the next few pairs whenever they are free: PyTorch's own threads may still be spinning on a core, and
-    one of ours that gets none must not hold up the others.
+    A thread takes the next few pairs whenever it is free, so that one which gets no core does not hold up the others.
     """
     batch, length, _, n = u.shape
     threads = torch.get_num_threads() if u.numel() >= SHARE else 1
@@ -107,7 +106,8 @@ def _torch_team() -> Any:
 
     Its threads are the ones that just worked for PyTorch and still spin on their cores: others would have to wait.
     """
-    for path in Path(torch.__file__).parent.parent.glob("torch*/**/libgomp*.so*"):
+    package = Path(torch.__file__).parent
+    for path in (*package.glob("lib/libgomp*.so*"), *package.with_name("torch.libs").glob("libgomp*.so*")):
         try:
             return ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD | os.RTLD_NOW).GOMP_parallel
         except (OSError, AttributeError):
