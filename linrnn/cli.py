@@ -217,7 +217,7 @@ def _load(folder: Path, split: str, weights: str, device: str | None) -> tuple[M
     where = training.Processes().device(device)
     task = tasks.load(run.recipe.task)
     last = checkpoint.path_of(run.checkpoints, steps[-1])
-    step = checkpoint.read(last)[1].best_step if weights == "best" else steps[-1]
+    step = checkpoint.best_step(last) if weights == "best" else steps[-1]
     if step == 0:
         raise ValueError("--weights: expected 'last', got 'best': the run was stopped before its first evaluation")
     model = Model(run.recipe.model.config(task))

@@ -17,10 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 64  # channels of a program
-ROWS, ROWS_BACKWARD = (
-    16,
-    8,
-)  # steps asked for at once, while as many are at work; with twice as many compiling takes long
+ROWS, ROWS_BACKWARD = 16, 8  # steps asked for at once, while as many are at work; twice as many take long to compile
 BUSY = 2_200_000  # bytes asked for at once by all programs: with less, a length is cut
 TARGET = 10_000_000  # until it is this much
 SHORTEST_CUT, SHORTEST_CHUNK = 2048, 256  # steps

@@ -5,6 +5,8 @@ Nothing in them is code, so nothing in them can be run. A file is there whole or
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -62,13 +64,25 @@ def save(folder: Path, model: Model, optimizer: torch.optim.Optimizer, progress:
 
 def read(path: Path) -> tuple[dict[str, Tensor], Progress]:
     """The tensors and the progress of a checkpoint."""
+    with _opened(path) as (file, progress):
+        names = file.keys()
+        return {name: file.get_tensor(name) for name in names}, progress
+
+
+def best_step(path: Path) -> int:
+    """Where validation accuracy was best when a checkpoint was written; its tensors are not read."""
+    with _opened(path) as (_, progress):
+        return progress.best_step
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Any, Progress]]:
     try:
         with safetensors.safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
                 raise ValueError(f"{path}: expected a {FORMAT!r}, got {metadata.get('format', 'something else')!r}")
-            names = file.keys()
-            return {name: file.get_tensor(name) for name in names}, Progress(**json.loads(metadata["progress"]))
+            yield file, Progress(**json.loads(metadata["progress"]))
     except safetensors.SafetensorError as error:
         raise ValueError(
             f"{path}: expected a whole checkpoint, got a damaged one ({error}). "
@@ -104,7 +118,7 @@ def restore(path: Path, model: Model, optimizer: torch.optim.Optimizer, losses: 
 def _best_of(path: Path) -> int:
     """The best step when a checkpoint was written; 0 where it cannot be read."""
     try:
-        return read(path)[1].best_step
+        return best_step(path)
     except ValueError:
         return 0
 

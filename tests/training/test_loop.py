@@ -242,7 +242,7 @@ def test_quiet(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
 def test_tensorboard(tmp_path: Path) -> None:
     settings = replace(QUIET, tensorboard=True)
     try:
-        import tensorboard  # type: ignore[import-not-found, unused-ignore]  # noqa: F401
+        import tensorboard  # noqa: F401
     except ImportError:
         with pytest.raises(ValueError, match=r"tensorboard: expected .* pip install 'linrnn\[tensorboard\]'"):
             train_tiny(tmp_path / "run", settings=settings)
