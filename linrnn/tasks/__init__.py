@@ -1,14 +1,12 @@
 """Tasks: classification of long sequences, one file each."""
 
-from collections.abc import Callable
-
 from linrnn.errors import unknown
-from linrnn.tasks import recall
-from linrnn.tasks.base import Split, Task
+from linrnn.tasks import recall, store
+from linrnn.tasks.base import Source, Split, Task
 
-__all__ = ["Split", "Task", "load", "names"]
+__all__ = ["Source", "Split", "Task", "load", "names"]
 
-TASKS: dict[str, Callable[[], Task]] = {"recall": recall.load}
+TASKS: dict[str, Source] = {source.name: source for source in [recall.SOURCE]}
 
 
 def names() -> list[str]:
@@ -17,7 +15,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Task:
-    """The task of this name.
+    """The task of this name, from the data folder; where it is not there, the error says which command gets it.
 
     Example:
         >>> task = linrnn.tasks.load("recall")
@@ -25,4 +23,19 @@ def load(name: str) -> Task:
     """
     if name not in TASKS:
         raise unknown("name", name, TASKS)
-    return TASKS[name]()
+    source = TASKS[name]
+    if source.load is not None:
+        return source.load()
+    if not store.exists(name):
+        raise FileNotFoundError(f"{name}: expected its examples in {store.folder(name)}; {ways(source)}")
+    return store.load(name)
+
+
+def ways(source: Source) -> str:
+    """The commands that get a task's examples, in words."""
+    commands = {
+        f"`linrnn data make {source.name}` generates them": source.make,
+        f"`linrnn data fetch {source.name}` downloads them": source.archive,
+        f"`linrnn data import {source.name} PATH` takes them from files you have": source.read,
+    }
+    return ", ".join(words for words, way in commands.items() if way is not None)

@@ -10,17 +10,19 @@ import itertools
 
 import numpy as np
 
-from linrnn.tasks.base import Split, Task
+from linrnn.tasks.base import Source, Split, Task
 
 LENGTH = 1024
 TENTH = LENGTH // 10
 DIGITS = 3
 SILENCE = 0  # the digit d has the id d + 1
+SIZES = (21_000, 1_200, 3_000)
+NOTE = f"two digits near the two ends of {LENGTH:,} silent steps: their sum modulo {DIGITS}"
 
 
 def load() -> Task:
     """Generate the task: the same examples whenever it is called, in well under a second."""
-    train, validation, test = _splits(np.random.default_rng(0), sizes=(21_000, 1_200, 3_000))
+    train, validation, test = _splits(np.random.default_rng(0), SIZES)
     return Task(
         name="recall",
         train=train,
@@ -28,7 +30,7 @@ def load() -> Task:
         test=test,
         classes=DIGITS,
         vocabulary=("·", *map(str, range(DIGITS))),
-        note=f"two digits near the two ends of {LENGTH:,} silent steps: their sum modulo {DIGITS}",
+        note=NOTE,
     )
 
 
@@ -44,3 +46,6 @@ def _splits(rng: np.random.Generator, sizes: tuple[int, ...]) -> list[Split]:
     inputs[rows, LENGTH - 1 - late] = 1 + (targets - first) % DIGITS
     bounds = [0, *itertools.accumulate(sizes)]
     return [Split(inputs[a:b], None, targets[a:b]) for a, b in itertools.pairwise(bounds)]
+
+
+SOURCE = Source(name="recall", note=NOTE, examples=SIZES, origin="generated when it is loaded", licence="-", load=load)

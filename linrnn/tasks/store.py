@@ -1,0 +1,182 @@
+"""Where tasks are kept: a folder for each, with plain NumPy arrays and a task.json that describes them."""
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from linrnn.errors import wrong_value
+from linrnn.files import write
+from linrnn.tasks.base import SPLITS, Progress, Split, Task, silent
+
+DESCRIPTION = "task.json"
+ARRAYS = tuple(f"{split}.{part}" for split in SPLITS for part in ("inputs", "lengths", "targets"))
+CHUNK = 1 << 24  # bytes read at a time
+
+
+def root() -> Path:
+    """The data folder: LINRNN_DATA, or linrnn in the platform's cache folder."""
+    chosen = os.environ.get("LINRNN_DATA")
+    if chosen:
+        return Path(chosen).expanduser()
+    if sys.platform == "darwin":
+        cache = Path.home() / "Library" / "Caches"
+    elif sys.platform == "win32":
+        cache = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+    else:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "linrnn"
+
+
+def folder(name: str) -> Path:
+    """Where a task is kept."""
+    return root() / name
+
+
+def exists(name: str) -> bool:
+    return (folder(name) / DESCRIPTION).is_file()
+
+
+def load(name: str) -> Task:
+    """A stored task; its arrays are mapped from disk, not read."""
+    parts: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in describe(name)["task"].items()
+    }
+    for split in SPLITS:
+        inputs, targets = _map(name, f"{split}.inputs"), _map(name, f"{split}.targets")
+        parts[split] = Split(inputs, _map(name, f"{split}.lengths", optional=True), targets)
+    return Task(**parts)
+
+
+def describe(name: str) -> dict[str, Any]:
+    """What task.json says: "task", the fields of a Task but its splits, and "files", the checksum and size of each."""
+    path = folder(name) / DESCRIPTION
+    if not path.is_file():
+        raise FileNotFoundError(f"{name}: expected its examples in {folder(name)}; there are none")
+    try:
+        description: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        known = {field.name for field in fields(Task)} - set(SPLITS)
+        if not {"name", "note", "classes"} <= set(description["task"]) <= known or not isinstance(
+            description["files"], dict
+        ):
+            raise ValueError("fields are missing or unknown")
+    except (ValueError, KeyError, TypeError) as error:
+        raise wrong_value(str(path), "the description of a task", f"one that is damaged ({error})") from error
+    return description
+
+
+def verify(name: str, progress: Progress = silent) -> None:
+    """Compare every file of a stored task with its checksum; the first that differs is a ValueError."""
+    files = describe(name)["files"]
+    total, done = sum(entry["bytes"] for entry in files.values()), 0
+    for file, entry in files.items():
+        path = folder(name) / file
+        if not path.is_file():
+            raise wrong_value(str(path), f"a file of {entry['bytes']:,} bytes", "no file")
+        if path.stat().st_size != entry["bytes"]:
+            raise wrong_value(str(path), f"{entry['bytes']:,} bytes", f"{path.stat().st_size:,}")
+        digest = hashlib.sha256()
+        for block in _blocks(path):
+            digest.update(block)
+            done += len(block)
+            progress(f"verifying {name}", done, total)
+        if digest.hexdigest() != entry["sha256"]:
+            raise wrong_value(str(path), f"sha256 {entry['sha256']}", digest.hexdigest())
+
+
+class Draft:
+    """A task that is being written, beside its place: `finish` moves it there, whole.
+
+    What was written stays until then, so that a job that was stopped can go on; `settings` say what the job is, and a
+    draft of another one is thrown away.
+
+    Example:
+        >>> draft = Draft("listops", {"seed": 0})
+        >>> inputs = draft.array("train.inputs", (96_000, 2048), np.uint8)
+        >>> inputs[:1000] = ...
+        >>> draft.done = {"examples": 1000}        # survives a kill; read back from the same property
+        >>> draft.finish(classes=10, vocabulary=..., note=..., source=...)
+    """
+
+    def __init__(self, name: str, settings: dict[str, Any] | None = None) -> None:
+        self.name = name
+        self.folder = root() / f".{name}.draft"
+        marker = self.folder / "settings.json"
+        wanted = json.dumps(settings, sort_keys=True).encode()
+        if settings is None or not marker.is_file() or marker.read_bytes() != wanted:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.mkdir(parents=True)
+            write(marker, wanted)
+
+    @property
+    def done(self) -> dict[str, Any]:
+        """How far the job is, in its own terms; empty at first."""
+        path = self.folder / "done.json"
+        return json.loads(path.read_text()) if path.is_file() else {}
+
+    @done.setter
+    def done(self, value: dict[str, Any]) -> None:
+        write(self.folder / "done.json", json.dumps(value).encode())
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+        """An array on disk, "train.inputs" or the like, to be filled; what was written to it before is still there."""
+        if name not in ARRAYS:
+            raise wrong_value("name", " or ".join(ARRAYS), name)
+        path = self.folder / f"{name}.npy"
+        if path.is_file():
+            found = np.lib.format.open_memmap(path, mode="r+")
+            if found.shape == shape and found.dtype == np.dtype(dtype):
+                return found
+        return np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
+
+    def put(self, name: str, array: NDArray[Any]) -> None:
+        """A whole array at once."""
+        self.array(name, array.shape, array.dtype)[...] = array
+
+    def finish(self, **description: Any) -> Task:
+        """Describe the task by the fields of a `Task` but its name and splits, move it to its place, and load it."""
+        files = {}
+        for name in ARRAYS:
+            path = self.folder / f"{name}.npy"
+            if path.is_file():
+                np.lib.format.open_memmap(path, mode="r+").flush()
+                digest = hashlib.sha256()
+                for block in _blocks(path):
+                    digest.update(block)
+                files[path.name] = {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}
+        text = json.dumps({"task": {"name": self.name, **description}, "files": files}, indent=2, ensure_ascii=False)
+        write(self.folder / DESCRIPTION, text.encode())
+        place, old = folder(self.name), root() / f".{self.name}.old"
+        shutil.rmtree(old, ignore_errors=True)
+        if place.exists():
+            place.rename(old)
+        self.folder.rename(place)
+        for extra in ("settings.json", "done.json"):
+            (place / extra).unlink(missing_ok=True)
+        shutil.rmtree(old, ignore_errors=True)
+        return load(self.name)
+
+
+def _map(name: str, array: str, optional: bool = False) -> Any:
+    """Mapped copy-on-write: never written back, and PyTorch takes it without a copy."""
+    path = folder(name) / f"{array}.npy"
+    if optional and not path.is_file():
+        return None
+    try:
+        return np.load(path, mmap_mode="c", allow_pickle=False)
+    except (ValueError, OSError) as error:
+        raise wrong_value(str(path), "a NumPy array", f"none, or one that is damaged ({error})") from error
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        while block := file.read(CHUNK):
+            yield block
