@@ -19,7 +19,7 @@ import torch
 from linrnn import recipes, tasks, training
 from linrnn.model import Model
 from linrnn.recipes import Recipe
-from linrnn.tasks.base import Split, Task
+from linrnn.tasks.base import Source, Split, Task
 from linrnn.training.data import Examples
 from linrnn.training.loop import _steps
 from linrnn.training.optimizer import make_optimizer, set_rate
@@ -96,7 +96,8 @@ if __name__ == "__main__":
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     task = random_task(options.recipe)
-    tasks.TASKS[options.recipe] = lambda: task
+    source = Source(name=task.name, note="random", examples=(0, 0, 0), origin="", licence="", load=lambda: task)
+    tasks.TASKS[options.recipe] = source
     recipe = recipes.get(options.recipe)
     alone = bare(recipe, task, options.steps // 2)
     whole = loop(recipe, options.steps)
