@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.cores import CORES
+from linrnn import fused
+from linrnn.cores import CORES, LRU
 from linrnn.cores.base import check_lengths, real_steps
 from linrnn.errors import shape, wrong_type, wrong_value
 from linrnn.files import write
@@ -294,9 +295,26 @@ class Block(nn.Module):
     def forward(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, real: Tensor | None, resets: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
+        if state is None and resets is None and fused.available(x) and self._fuses(lengths):
+            return self._fused(x, real), None
         normed = self.norm(x, real) if isinstance(self.norm, BatchNorm) else self.norm(x)
         y, state = self.core(normed, state, lengths=lengths, resets=resets)
         return x + self._mix(y), state
+
+    def _fuses(self, lengths: Tensor | None) -> bool:
+        """Whether `_fused` can do it: padding, which it does not set to zero, must reach no real step."""
+        if not isinstance(self.norm, BatchNorm) or not isinstance(self.core, LRU):
+            return False
+        return lengths is None or not self.core.bidirectional
+
+    def _fused(self, x: Tensor, real: Tensor | None) -> Tensor:
+        """The same in fewer passes over memory: the norm goes into the core's weights, the rest into two kernels."""
+        assert isinstance(self.norm, BatchNorm)
+        assert isinstance(self.core, LRU)
+        y, d, e = self.core.folded(x, *self.norm.scale_and_shift(x, real))
+        h = fused.gelu_skip(y, x if d is not None else None, e if d is None else d, e, self._mask(x))
+        g = F.linear(h, self.mixing.weight)
+        return fused.glu_skip(x, g, self.mixing.bias, h if self.half_glu else None, self._mask(x))
 
     def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         y, state = self.core.step(self.norm(x), state)
@@ -308,10 +326,14 @@ class Block(nn.Module):
         return self._drop(mixed)
 
     def _drop(self, x: Tensor) -> Tensor:
-        """Dropout with one mask for all steps of a sequence."""
+        mask = self._mask(x)
+        return x if mask is None else x * mask
+
+    def _mask(self, x: Tensor) -> Tensor | None:
+        """Dropout's factors, (batch, 1, H): the same for all steps of a sequence."""
         if not self.training or self.dropout == 0:
-            return x
-        return x * F.dropout(torch.ones_like(x[:, :1]), self.dropout)
+            return None
+        return F.dropout(torch.ones_like(x[:, :1]), self.dropout)
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -322,26 +344,41 @@ class BatchNorm(nn.BatchNorm1d):
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
         if not self.training or (real is None and self.group is None):
             return super().forward(x.flatten(0, -2)).view(x.shape)
-        if real is None:
-            real = x.new_ones(x.shape[:2], dtype=torch.bool)
+        if real is not None:
+            x = x.masked_fill(~real.unsqueeze(-1), 0)  # whatever padding holds
+        scale, shift = self.scale_and_shift(x, real)
+        return (x * scale + shift).to(x.dtype)
+
+    def scale_and_shift(self, x: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The norm as scale ⊙ x + shift, both (H,), from one pass over x; in training the running statistics follow."""
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        if not self.training:
+            scale = self.weight * torch.rsqrt(self.running_var + self.eps)
+            return scale, self.bias - self.running_mean * scale
+        near = self._over_group(x.flatten(0, 1)[:1].detach().sum(0))  # sums are taken from the first step on, as the
+        near = near / (1 if self.group is None else self.group.size())  # square of a large mean would swamp a variance
+        mask = x.new_ones(x.shape[:2], dtype=torch.bool) if real is None else real
+        apart = _masked(_wide(x) - _wide(near), mask.unsqueeze(-1))
+        count = self._over_group(mask.sum())
+        found, count = count > 0, count.clamp(min=1)
+        mean, square = (self._over_group(moment.sum((0, 1))) / count for moment in (apart, apart.square()))
+        var = (square - mean.square()).clamp(min=0)
+        mean = near + mean
+        self._follow(mean.detach(), var.detach() * count / (count - 1).clamp(min=1), found)
+        scale = self.weight * torch.rsqrt(var + self.eps)
+        return scale, self.bias - mean * scale
+
+    @torch.no_grad()
+    def _follow(self, mean: Tensor, var: Tensor, found: Tensor) -> None:
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
         assert self.momentum is not None
-        mask = real.unsqueeze(-1)
-        count = self._over_group(mask.sum())
-        found = count > 0
-        count = count.clamp(min=1)
-        mean = self._over_group(_masked(x, mask).sum((0, 1))) / count
-        centred = _masked(x - mean, mask)
-        var = self._over_group(centred.square().sum((0, 1))) / count
-        with torch.no_grad():
-            self.num_batches_tracked += 1
-            momentum = self.momentum * found.to(self.running_mean.dtype)  # padding alone tells nothing
-            self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)
-            unbiased = var * count / (count - 1).clamp(min=1)
-            self.running_var.lerp_(unbiased.to(self.running_var.dtype), momentum)
-        return (centred * torch.rsqrt(var + self.eps) * self.weight + self.bias).to(x.dtype)
+        self.num_batches_tracked += 1
+        momentum = self.momentum * found.to(self.running_mean.dtype)  # padding alone tells nothing
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)
+        self.running_var.lerp_(var.to(self.running_var.dtype), momentum)
 
     def _over_group(self, x: Tensor) -> Tensor:
         """The sum over all processes; so is its gradient."""
@@ -368,7 +405,12 @@ class _SumOver(torch.autograd.Function):
 
 def _masked(x: Tensor, mask: Tensor) -> Tensor:
     """x in float32 or better, zero at padding whatever it holds there."""
-    return torch.where(mask, x, 0).to(torch.promote_types(x.dtype, torch.float32))
+    return _wide(torch.where(mask, x, 0))
+
+
+def _wide(x: Tensor) -> Tensor:
+    """x in float32 or better."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _sum(x: Tensor, real: Tensor | None) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from linrnn import spectrum
 from linrnn.cores.base import Core, last_real
+from linrnn.cores.chunked import chunk_size, chunked
 from linrnn.errors import wrong_type, wrong_value
 from linrnn.recurrence import scan_planes
 from linrnn.recurrence.op import carry_dtype
@@ -149,6 +150,13 @@ class LRU(Core):
         group: "torch.distributed.ProcessGroup | None",
     ) -> tuple[Tensor, Tensor | None]:
         lam, C = self._lam(), self._C()
+        c = self._chunk(u) if resets is None and group is None else 1
+        if c > 1:
+            initial = self._zero_state(u.shape[0]) if state is None else state
+            y, starts, final = chunked(u, lam, self._B(), C, self.D, initial, c)
+            if self.bidirectional:
+                return y, None
+            return y, final if lengths is None else self._state_inside(u, starts, lengths, c)
         Bu = F.linear(u, self._B().flatten(0, 1)).unflatten(-1, (2, self.d_state))
         x, final = scan_planes(Bu, lam, state, resets=resets, group=group)
         y = F.linear(x.flatten(-2), C[..., : self.d_state].flatten(1))
@@ -159,6 +167,42 @@ class LRU(Core):
         if lengths is not None:
             final = last_real(x, lengths, self._zero_state(u.shape[0]) if state is None else state)
         return self._add_Du(y, u), final
+
+    def folded(self, x: Tensor, scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
+        """What the layer gives on u = scale ⊙ x + shift, without making u: y, d and e of y + d ⊙ x + e; d None for 0.
+
+        For sequences that start from zero: x is (batch, length, H), scale and shift are (H,).
+        """
+        lam, B, C = self._lam(), self._B(), self._C()
+        b, e = (B * shift).sum(-1), self.D * shift
+        B, D = B * scale, self.D * scale
+        if (c := self._chunk(x)) > 1:
+            y, _, _ = chunked(x, lam, B, C, D, self._zero_state(x.shape[0]), c, b)
+            return y, None, e
+        Bu = F.linear(x, B.flatten(0, 1), b.flatten()).unflatten(-1, (2, self.d_state))
+        y = F.linear(scan_planes(Bu, lam)[0].flatten(-2), C[..., : self.d_state].flatten(1))
+        if self.bidirectional:
+            back, _ = scan_planes(Bu, lam, reverse=True)
+            y = y + F.linear(back.flatten(-2), C[..., self.d_state :].flatten(1))
+        return y, D, e
+
+    def _chunk(self, u: Tensor) -> int:
+        """How many steps go into one matrix product."""
+        half = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else u.dtype
+        if not u.is_cuda or half not in (torch.bfloat16, torch.float16):
+            return 1
+        return chunk_size(u.shape[1], self.d_model, self.d_state)
+
+    def _state_inside(self, u: Tensor, starts: Tensor, lengths: Tensor, c: int) -> Tensor:
+        """The state after the last real step, from that at the start of its chunk."""
+        chunk = ((lengths - 1).clamp(min=0) // c).view(-1, 1)
+        start = starts.gather(1, chunk.view(-1, 1, 1, 1).expand(-1, 1, *starts.shape[2:])).squeeze(1)
+        steps = chunk * c + torch.arange(c, device=u.device)
+        part = u.gather(1, steps.unsqueeze(-1).expand(-1, -1, u.shape[2]))
+        Bu = F.linear(part, self._B().flatten(0, 1)).unflatten(-1, (2, self.d_state))
+        start = start.to(self._zero_state(0).dtype)
+        x, _ = scan_planes(Bu, self._lam(), start)
+        return last_real(x, lengths - chunk.squeeze(1) * c, start)
 
     def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         Bu = F.linear(u, self._B().flatten(0, 1)).unflatten(-1, (2, self.d_state))

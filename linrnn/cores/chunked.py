@@ -1,0 +1,104 @@
+"""The LRU's map in matrix products over chunks of c steps, with states at the borders of chunks only.
+
+Inside a chunk, u_j reaches y_i through K_{i-j}, where K_d = Re[C·Λ^d·B]: a product with all c·H features of the chunk.
+What came before the chunk reaches it through the state x at its start:
+
+    y_i          = Σ_{j ≤ i} K_{i-j}·u_j + D ⊙ u_i + Re[C·Λ^(i+1)·x]
+    the next x   = Σ_j Λ^(c-1-j)·B·u_j + Λ^c·x
+
+So the scan has L/c steps. There is more arithmetic, about c·H² operations a step, and c times less traffic of states,
+which is what takes the time on a GPU where H is small.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn.recurrence import scan_planes
+
+
+def chunk_size(length: int, H: int, N: int) -> int:
+    """The c that takes the least time on a GPU in half precision; 1 where a scan of every step does.
+
+    Arithmetic grows with c·H² and the traffic of states falls with N/c: their sum is least near c = √N/H.
+    """
+    best = 2 ** round(math.log2(max(36 * math.sqrt(N) / H, 1)))
+    return math.gcd(length, best)
+
+
+def chunked(
+    u: Tensor, lam: Tensor, B: Tensor, C: Tensor, D: Tensor, initial: Tensor, c: int, b: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Whole sequences.
+
+    Args:
+        u: (batch, L, H), where c divides L.
+        lam: planes (2, N); B: planes (2, N, H), γ included; D: (H,).
+        C: the real matrix behind Re[C·x], (H, 2, N); or (H, 2, 2N), for both directions.
+        initial: the state before the first step, (batch, 2, N).
+        b: planes (2, N), added to B·u at every step.
+
+    Returns:
+        y: (batch, L, H); the states at the starts of chunks, (batch, L/c, 2, N); the state after the last step.
+    """
+    N, (batch, length, H) = lam.shape[1], u.shape
+    both = C.shape[2] == 2 * N
+    with torch.autocast(u.device.type, enabled=False):  # the weights are made in their own precision
+        powers = _powers(lam, c)  # Λ^0 ... Λ^c
+        C_powers = [_C_times(powers, one_way) for one_way in C.split(N, dim=2)]
+        K, *K_back = (C_power[:c].flatten(2) @ B.flatten(0, 1) for C_power in C_powers)  # (c, H, H)
+        inside = _toeplitz(torch.cat([K[:1] + torch.diag(D), K[1:]]))
+        if both:
+            inside = inside + _toeplitz(K_back[0]).transpose(0, 2)
+        B_powers = _times_B(powers[:c], B)
+        into = torch.cat([B_powers.flip(2), B_powers] if both else [B_powers.flip(2)]).reshape(-1, c * H)
+        out = torch.cat([C_powers[0][1:], *(C_power[1:].flip(0) for C_power in C_powers[1:])], dim=3)
+        b_into = b_out = None
+        if b is not None:
+            b_into = _times_B(powers[:c], b.unsqueeze(-1)).sum(2).flatten().repeat(2 if both else 1)
+            b_out, *b_back = ((C_power[:c].cumsum(0) * b).sum((2, 3)) for C_power in C_powers)  # (c, H)
+            b_out = (b_out + b_back[0].flip(0) if both else b_out).flatten()
+
+    chunks = u.reshape(batch, length // c, c * H)
+    ends = F.linear(chunks, into, b_into).unflatten(-1, (-1, 2, N))
+    after, final = scan_planes(ends[:, :, 0], powers[c], initial)
+    starts = torch.cat([initial.to(after.dtype).unsqueeze(1), after[:, :-1]], dim=1)
+    states = starts
+    if both:
+        after, _ = scan_planes(ends[:, :, 1], powers[c], reverse=True)
+        states = torch.cat([starts, F.pad(after[:, 1:], (0, 0, 0, 0, 0, 1))], dim=3)
+    weight = torch.cat([inside.flatten(2), out.flatten(2)], dim=2).flatten(0, 1)
+    y = F.linear(torch.cat([chunks, states.flatten(2)], dim=2), weight, b_out)
+    return y.reshape(u.shape), starts, final
+
+
+def _powers(lam: Tensor, c: int) -> Tensor:
+    """Λ^0 ... Λ^c as planes, (c + 1, 2, N)."""
+    re, im = lam
+    powers = [torch.stack([torch.ones_like(re), torch.zeros_like(im)])]
+    for _ in range(c):
+        p_re, p_im = powers[-1]
+        powers.append(torch.stack([p_re * re - p_im * im, p_re * im + p_im * re]))
+    return torch.stack(powers)
+
+
+def _C_times(powers: Tensor, C: Tensor) -> Tensor:
+    """C·Λ^d, as the real matrix behind Re[C·Λ^d·x]: (powers, H, 2, N)."""
+    re, im = powers.unsqueeze(2).unbind(1)
+    return torch.stack([C[:, 0] * re + C[:, 1] * im, C[:, 1] * re - C[:, 0] * im], dim=2)
+
+
+def _times_B(powers: Tensor, B: Tensor) -> Tensor:
+    """Λ^d·B as planes, (2, N, powers, H)."""
+    re, im = powers.permute(1, 2, 0).unsqueeze(-1)
+    B_re, B_im = B.unsqueeze(2)
+    return torch.stack([re * B_re - im * B_im, re * B_im + im * B_re])
+
+
+def _toeplitz(K: Tensor) -> Tensor:
+    """(c, H, H) to (c, H, c, H): K_{i-j} at i, j, and zero above."""
+    c = K.shape[0]
+    d, i, j = torch.meshgrid(*[torch.arange(c, device=K.device)] * 3, indexing="ij")
+    return torch.einsum("dij,dab->iajb", (i - j == d).to(K.dtype), K)

@@ -1,0 +1,49 @@
+"""The elementwise parts of a block, each in one pass over memory: on NVIDIA GPUs by kernels of our own.
+
+The formulas below are the definition, and what runs elsewhere. The kernels also take along the sums over all steps that
+the gradients of vectors need, each of which would be another pass.
+"""
+
+import importlib.util
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn.fused import op
+
+
+def gelu_skip(y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None) -> Tensor:
+    """gelu(y + d ⊙ x + e) ⊙ mask.
+
+    Args:
+        y, x: (batch, length, H); without x there is no such term, and d is not read.
+        d, e: (H,).
+        mask: (batch, 1, H), dropout tied over time; None for none.
+    """
+    if available(y):
+        return op.gelu_skip(y, x, d, e, mask)  # type: ignore[no-any-return]
+    z = y + e.to(y.dtype) if x is None else y + (d * x + e).to(y.dtype)
+    h = F.gelu(z)
+    return h if mask is None else h * mask.to(h.dtype)
+
+
+def glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None) -> Tensor:
+    """x + v ⊙ σ(gate) ⊙ mask, where [v, gate] = g + b; or, given h, v = h and gate = g + b.
+
+    Args:
+        x, h: (batch, length, H).
+        g: (batch, length, 2H), or (batch, length, H) beside h; b: (2H,) or (H,).
+        mask: (batch, 1, H), dropout tied over time; None for none.
+    """
+    if available(x):
+        return op.glu_skip(x, g, b, h, mask)  # type: ignore[no-any-return]
+    g = g + b.to(g.dtype)
+    v, gate = g.chunk(2, dim=-1) if h is None else (h, g)
+    mixed = v * torch.sigmoid(gate)
+    return x + (mixed if mask is None else mixed * mask.to(mixed.dtype))
+
+
+def available(x: Tensor) -> bool:
+    """Whether the kernels run here."""
+    return x.is_cuda and x.dtype != torch.float64 and importlib.util.find_spec("triton") is not None

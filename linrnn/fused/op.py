@@ -1,0 +1,87 @@
+"""The kernels as PyTorch operators: autograd and fake kernels."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@torch.library.custom_op("linrnn::gelu_skip", mutates_args=())
+def gelu_skip(y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None) -> Tensor:
+    from linrnn.fused import gpu
+
+    return gpu.gelu_skip(y, x, d, e, mask)
+
+
+@torch.library.custom_op("linrnn::gelu_skip_backward", mutates_args=())
+def gelu_skip_backward(
+    grad: Tensor, y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of y, d and e; that of x is d times that of y."""
+    from linrnn.fused import gpu
+
+    return gpu.gelu_skip_backward(grad, y, x, d, e, mask)
+
+
+@torch.library.custom_op("linrnn::glu_skip", mutates_args=())
+def glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None) -> Tensor:
+    from linrnn.fused import gpu
+
+    return gpu.glu_skip(x, g, b, h, mask)
+
+
+@torch.library.custom_op("linrnn::glu_skip_backward", mutates_args=())
+def glu_skip_backward(
+    grad: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of g, b and h (empty without h); that of x is the incoming one."""
+    from linrnn.fused import gpu
+
+    return gpu.glu_skip_backward(grad, g, b, h, mask)
+
+
+@gelu_skip.register_fake
+def _(y: Tensor, *_: object) -> Tensor:
+    return torch.empty_like(y, memory_format=torch.contiguous_format)
+
+
+@gelu_skip_backward.register_fake
+def _(grad: Tensor, y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(y, memory_format=torch.contiguous_format), torch.empty_like(d), torch.empty_like(e)
+
+
+@glu_skip.register_fake
+def _(x: Tensor, *_: object) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+@glu_skip_backward.register_fake
+def _(grad: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Any) -> tuple[Tensor, Tensor, Tensor]:
+    like = torch.contiguous_format
+    grad_h = grad.new_empty(0) if h is None else torch.empty_like(h, memory_format=like)
+    return torch.empty_like(g, memory_format=like), torch.empty_like(b), grad_h
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _gelu_skip_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    y, x, d, e, mask = ctx.saved_tensors
+    grad_y, grad_d, grad_e = gelu_skip_backward(grad, y, x, d, e, mask)
+    grad_x = None if x is None else (grad_y * d).to(x.dtype)  # a compiler adds it up with what else reaches x
+    return grad_y, grad_x, None if x is None else grad_d, grad_e, None
+
+
+def _keep_glu(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[1:])  # the gradient needs no x
+
+
+def _glu_skip_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    g, b, h, mask = ctx.saved_tensors
+    grad_g, grad_b, grad_h = glu_skip_backward(grad, g, b, h, mask)
+    return grad, grad_g, grad_b, None if h is None else grad_h, None
+
+
+gelu_skip.register_autograd(_gelu_skip_backward, setup_context=_keep)
+glu_skip.register_autograd(_glu_skip_backward, setup_context=_keep_glu)
