@@ -215,6 +215,8 @@ class Model(nn.Module):
             real = real_steps(lengths, inputs.shape[1])
             inputs = inputs.masked_fill(~real.view(*real.shape, *[1] * (inputs.dim() - 2)), 0)
         x = self.encoder(inputs)
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))  # an embedding is not by itself
         cores = []
         for i, block in enumerate(self.blocks):
             x, core = block(x, None if state is None else state.cores[i], lengths, real, resets)

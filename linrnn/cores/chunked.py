@@ -50,28 +50,33 @@ def chunked(
         C_powers = [_C_times(powers, one_way) for one_way in C.split(N, dim=2)]
         K, *K_back = (C_power[:c].flatten(2) @ B.flatten(0, 1) for C_power in C_powers)  # (c, H, H)
         inside = _toeplitz(torch.cat([K[:1] + torch.diag(D), K[1:]]))
-        if both:
-            inside = inside + _toeplitz(K_back[0]).transpose(0, 2)
-        B_powers = _times_B(powers[:c], B)
-        into = torch.cat([B_powers.flip(2), B_powers] if both else [B_powers.flip(2)]).reshape(-1, c * H)
-        out = torch.cat([C_powers[0][1:], *(C_power[1:].flip(0) for C_power in C_powers[1:])], dim=3)
+        into = _times_B(powers[:c], B)
         b_into = b_out = None
         if b is not None:
-            b_into = _times_B(powers[:c], b.unsqueeze(-1)).sum(2).flatten().repeat(2 if both else 1)
+            b_into = _times_B(powers[:c], b.unsqueeze(-1)).sum(2).flatten()
             b_out, *b_back = ((C_power[:c].cumsum(0) * b).sum((2, 3)) for C_power in C_powers)  # (c, H)
-            b_out = (b_out + b_back[0].flip(0) if both else b_out).flatten()
+        if both:
+            inside = inside + _toeplitz(K_back[0]).transpose(0, 2)
+            b_out = None if b_out is None else b_out + b_back[0].flip(0)
 
-    chunks = u.reshape(batch, length // c, c * H)
-    ends = F.linear(chunks, into, b_into).unflatten(-1, (-1, 2, N))
-    after, final = scan_planes(ends[:, :, 0], powers[c], initial)
+    chunks = u.reshape(-1, c * H)
+    ends = F.linear(chunks, into.flip(2).reshape(2 * N, c * H), b_into).view(batch, length // c, 2, N)
+    after, final = scan_planes(ends, powers[c], initial)
     starts = torch.cat([initial.to(after.dtype).unsqueeze(1), after[:, :-1]], dim=1)
-    states = starts
+    y = F.linear(
+        starts.view(-1, 2 * N), C_powers[0][1:].reshape(c * H, 2 * N), None if b_out is None else b_out.flatten()
+    )
     if both:
-        after, _ = scan_planes(ends[:, :, 1], powers[c], reverse=True)
-        states = torch.cat([starts, F.pad(after[:, 1:], (0, 0, 0, 0, 0, 1))], dim=3)
-    weight = torch.cat([inside.flatten(2), out.flatten(2)], dim=2).flatten(0, 1)
-    y = F.linear(torch.cat([chunks, states.flatten(2)], dim=2), weight, b_out)
-    return y.reshape(u.shape), starts, final
+        ends = F.linear(chunks, into.reshape(2 * N, c * H), b_into).view(batch, length // c, 2, N)
+        after, _ = scan_planes(ends, powers[c], reverse=True)
+        after = F.pad(after[:, 1:], (0, 0, 0, 0, 0, 1))
+        y = _add_linear(y, after.view(-1, 2 * N), C_powers[1][1:].flip(0).reshape(c * H, 2 * N))
+    return _add_linear(y, chunks, inside.reshape(c * H, c * H)).view(u.shape), starts, final
+
+
+def _add_linear(y: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    """y + x·weightᵀ in one product, in the type of y."""
+    return torch.addmm(y, x.to(y.dtype), weight.to(y.dtype).t())
 
 
 def _powers(lam: Tensor, c: int) -> Tensor:

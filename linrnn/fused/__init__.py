@@ -12,6 +12,8 @@ from torch import Tensor
 
 from linrnn.fused import op
 
+TRITON = importlib.util.find_spec("triton") is not None
+
 
 def gelu_skip(y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None) -> Tensor:
     """gelu(y + d ⊙ x + e) ⊙ mask.
@@ -46,4 +48,4 @@ def glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | N
 
 def available(x: Tensor) -> bool:
     """Whether the kernels run here."""
-    return x.is_cuda and x.dtype != torch.float64 and importlib.util.find_spec("triton") is not None
+    return x.is_cuda and x.dtype != torch.float64 and TRITON

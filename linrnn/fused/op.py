@@ -5,6 +5,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+STEPS = 128  # of which a program of a backward kernel adds up the sums
+
+
+def parts(x: Tensor) -> int:
+    """How many parts a sum over all steps of (batch, length, ...) has."""
+    return x.shape[0] * -(-x.shape[1] // STEPS)
+
 
 @torch.library.custom_op("linrnn::gelu_skip", mutates_args=())
 def gelu_skip(y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None) -> Tensor:
@@ -17,7 +24,7 @@ def gelu_skip(y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | 
 def gelu_skip_backward(
     grad: Tensor, y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of y, d and e; that of x is d times that of y."""
+    """The gradient of y, and those of d and e in parts, to be summed; that of x is d times that of y."""
     from linrnn.fused import gpu
 
     return gpu.gelu_skip_backward(grad, y, x, d, e, mask)
@@ -34,7 +41,7 @@ def glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | N
 def glu_skip_backward(
     grad: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of g, b and h (empty without h); that of x is the incoming one."""
+    """The gradients of g and h (empty without h), and that of b in parts, to be summed; that of x is the incoming one."""
     from linrnn.fused import gpu
 
     return gpu.glu_skip_backward(grad, g, b, h, mask)
@@ -47,7 +54,8 @@ def _(y: Tensor, *_: object) -> Tensor:
 
 @gelu_skip_backward.register_fake
 def _(grad: Tensor, y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.empty_like(y, memory_format=torch.contiguous_format), torch.empty_like(d), torch.empty_like(e)
+    sums = e.new_empty(parts(y), y.shape[2])
+    return torch.empty_like(y, memory_format=torch.contiguous_format), sums, torch.empty_like(sums)
 
 
 @glu_skip.register_fake
@@ -59,7 +67,7 @@ def _(x: Tensor, *_: object) -> Tensor:
 def _(grad: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Any) -> tuple[Tensor, Tensor, Tensor]:
     like = torch.contiguous_format
     grad_h = grad.new_empty(0) if h is None else torch.empty_like(h, memory_format=like)
-    return torch.empty_like(g, memory_format=like), torch.empty_like(b), grad_h
+    return torch.empty_like(g, memory_format=like), b.new_empty(parts(g), g.shape[2]), grad_h
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -70,7 +78,7 @@ def _gelu_skip_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     y, x, d, e, mask = ctx.saved_tensors
     grad_y, grad_d, grad_e = gelu_skip_backward(grad, y, x, d, e, mask)
     grad_x = None if x is None else (grad_y * d).to(x.dtype)  # a compiler adds it up with what else reaches x
-    return grad_y, grad_x, None if x is None else grad_d, grad_e, None
+    return grad_y, grad_x, None if x is None else grad_d.sum(0), grad_e.sum(0), None
 
 
 def _keep_glu(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -80,7 +88,7 @@ def _keep_glu(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _glu_skip_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     g, b, h, mask = ctx.saved_tensors
     grad_g, grad_b, grad_h = glu_skip_backward(grad, g, b, h, mask)
-    return grad, grad_g, grad_b, None if h is None else grad_h, None
+    return grad, grad_g, grad_b.sum(0), None if h is None else grad_h, None
 
 
 gelu_skip.register_autograd(_gelu_skip_backward, setup_context=_keep)
