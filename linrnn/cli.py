@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from linrnn import cli_data, tasks, training
 from linrnn import recipes as recipe_table
-from linrnn import tasks, training
 from linrnn.model import Model
 from linrnn.settings import override, with_core
 from linrnn.training import checkpoint
@@ -26,6 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
+app.add_typer(cli_data.app, name="data")
 out = Console()
 
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a run.", metavar="RUN")]
@@ -57,6 +58,9 @@ def main() -> None:
 @app.command()
 def train(
     task: Annotated[str | None, typer.Argument(help="A recipe's name; see `linrnn recipes`.", metavar="[TASK]")] = None,
+    variant: Annotated[
+        str | None, typer.Option(help="Of the task: `retrieval --variant citations` is the task retrieval-citations.")
+    ] = None,
     core: Annotated[str | None, typer.Option(help="Another recurrent layer: lru or rnn.")] = None,
     changes: Annotated[
         list[str] | None,
@@ -87,11 +91,11 @@ def train(
     """
     how = training.Settings(device=device, compile=compiled, quiet=quiet, tensorboard=tensorboard)
     if resume is not None:
-        if task or core or changes or out_folder or seed is not None:
+        if task or variant or core or changes or out_folder or seed is not None:
             raise ValueError("--resume: expected alone, got other choices too: a run goes on as it began")
         run = training.resume(resume, how)
     else:
-        recipe = recipe_table.get(task or recipe_table.DEFAULT)
+        recipe = recipe_table.get("-".join(filter(None, (task or recipe_table.DEFAULT, variant))))
         if core is not None:
             recipe = with_core(recipe, core)
         recipe = override(recipe, [*(changes or []), *([] if seed is None else [f"training.seed={seed}"])])

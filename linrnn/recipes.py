@@ -231,18 +231,23 @@ _SCIFAR: dict[str, Any] = {
     "H": 512, "N": 384, "iterations": 180_000, "batch": 50, "rate": 0.004, "factor": 0.25, "dropout": 0.1,
     "ring": (0.9, 0.999),
 }  # fmt: skip
+_RETRIEVAL: dict[str, Any] = {
+    "H": 128, "N": 256, "iterations": 100_000, "batch": 64, "rate": 0.002, "factor": 0.5, "dropout": 0.1,
+    "ring": (0.5, 0.9),
+}  # fmt: skip
+_PATHFINDER: dict[str, Any] = {
+    "H": 192, "N": 256, "iterations": 500_000, "batch": 64, "rate": 0.0045, "factor": 0.25, "dropout": 0.0,
+    "ring": (0.9, 0.999), "bidirectional": True,
+}  # fmt: skip
 _TABLE = [
     _paper("scifar", **_SCIFAR),
     _paper("scifar-grey", **_SCIFAR),
     _paper("listops", H=128, N=256, iterations=80_000, batch=32, rate=0.001, factor=0.5, dropout=0.0, ring=(0.0, 0.99)),
     _paper("text", H=256, N=192, iterations=50_000, batch=32, rate=0.004, factor=0.1, dropout=0.1, ring=(0.5, 0.9)),
-    _paper(
-        "retrieval", H=128, N=256, iterations=100_000, batch=64, rate=0.002, factor=0.5, dropout=0.1, ring=(0.5, 0.9)
-    ),
-    _paper(
-        "pathfinder", H=192, N=256, iterations=500_000, batch=64, rate=0.0045, factor=0.25, dropout=0.0,
-        ring=(0.9, 0.999), bidirectional=True,
-    ),
+    _paper("retrieval", **_RETRIEVAL),
+    _paper("retrieval-citations", **_RETRIEVAL),
+    _paper("pathfinder", **_PATHFINDER),
+    _paper("pathfinder-64", **_PATHFINDER),
     _paper(
         "pathx", H=128, N=256, iterations=250_000, batch=32, rate=0.0018, factor=0.25, dropout=0.0,
         ring=(0.999, 0.9999), max_phase=math.pi / 10, bidirectional=True, mixing="half_glu",

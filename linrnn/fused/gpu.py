@@ -67,7 +67,7 @@ def _gelu_skip(
     STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     b, _, first, column, there = _place(length, H, STEPS, COLUMNS)
-    k, inside, at = _rows(b, first, length, column, there, H, ROWS)
+    _, inside, at = _rows(b, first, length, column, there, H, ROWS)
     z = _load(y + at, inside) + _vector(e + column, there)
     if X:
         z += _vector(d + column, there) * _load(x + at, inside)
@@ -92,7 +92,7 @@ def _gelu_skip_backward(
     sum_d = tl.zeros((ROWS, COLUMNS), tl.float32)
     sum_e = tl.zeros((ROWS, COLUMNS), tl.float32)
     for start in tl.static_range(0, STEPS, ROWS):
-        k, inside, at = _rows(b, first + start, length, column, there, H, ROWS)
+        _, inside, at = _rows(b, first + start, length, column, there, H, ROWS)
         z = _load(y + at, inside) + e_here
         if X:
             x_here = _load(x + at, inside)

@@ -41,7 +41,7 @@ def glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | N
 def glu_skip_backward(
     grad: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of g and h (empty without h), and that of b in parts, to be summed; that of x is the incoming one."""
+    """The gradients of g, of b in parts, to be summed, and of h, empty without h; that of x is the incoming one."""
     from linrnn.fused import gpu
 
     return gpu.glu_skip_backward(grad, g, b, h, mask)

@@ -15,13 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, overload, register_model
 from torch import Tensor
+
+from linrnn.jit import jit
 
 PROCESS = os.getpid()  # a fork leaves PyTorch's threads behind
 SHARE = 1 << 14  # elements of u below which a second thread costs more than it brings
@@ -135,11 +136,7 @@ def _stream(out: Tensor) -> bool:
 
 
 def _jit(function: Callable[..., None]) -> Any:
-    options = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
-    try:
-        return numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # nowhere to keep the compiled code: compile in each process
-        return numba.njit(**options)(function)
+    return jit(function, error_model="numpy", fastmath={"contract"})
 
 
 # The kernels. Arrays are flat: for each sequence and step the real parts, then the imaginary parts. A unit is a

@@ -1,12 +1,26 @@
 """Tasks: classification of long sequences, one file each."""
 
 from linrnn.errors import unknown
-from linrnn.tasks import recall, store
+from linrnn.tasks import citations, listops, pathfinder, pathx, recall, retrieval, scifar, scifar_grey, store, text
 from linrnn.tasks.base import Source, Split, Task
 
 __all__ = ["Source", "Split", "Task", "load", "names"]
 
-TASKS: dict[str, Source] = {source.name: source for source in [recall.SOURCE]}
+TASKS: dict[str, Source] = {
+    source.name: source
+    for source in [
+        recall.SOURCE,
+        scifar.SOURCE,
+        scifar_grey.SOURCE,
+        listops.SOURCE,
+        text.SOURCE,
+        retrieval.SOURCE,
+        citations.SOURCE,
+        pathfinder.SOURCE,
+        pathfinder.SOURCE_64,
+        pathx.SOURCE,
+    ]
+}
 
 
 def names() -> list[str]:
@@ -33,9 +47,11 @@ def load(name: str) -> Task:
 
 def ways(source: Source) -> str:
     """The commands that get a task's examples, in words."""
+    base, _, variant = source.name.partition("-")
+    name = f"{base} --variant {variant}" if variant and base in TASKS else source.name
     commands = {
-        f"`linrnn data make {source.name}` generates them": source.make,
-        f"`linrnn data fetch {source.name}` downloads them": source.archive,
-        f"`linrnn data import {source.name} PATH` takes them from files you have": source.read,
+        f"`linrnn data make {name}` generates them": source.make,
+        f"`linrnn data fetch {name}` downloads them": source.archive,
+        f"`linrnn data import {name} PATH` takes them from files you have": source.read,
     }
     return ", ".join(words for words, way in commands.items() if way is not None)

@@ -120,6 +120,14 @@ class Archive:
     bytes: int
 
 
+LRA_RELEASE = Archive(
+    name="lra_release.gz",
+    urls=("https://storage.googleapis.com/long-range-arena/lra_release.gz",),
+    checksum=None,
+    bytes=8_230_000_000,
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Source:
     """A task as the registry knows it, and the ways its examples can be had.

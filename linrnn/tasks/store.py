@@ -2,13 +2,14 @@
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -37,8 +38,9 @@ def root() -> Path:
 
 
 def folder(name: str) -> Path:
-    """Where a task is kept."""
-    return root() / name
+    """Where a task is kept; one that was being replaced when the job was killed is still there, aside."""
+    place, aside = root() / name, _aside(name)
+    return aside if aside.is_dir() and not place.exists() else place
 
 
 def exists(name: str) -> bool:
@@ -47,30 +49,12 @@ def exists(name: str) -> bool:
 
 def load(name: str) -> Task:
     """A stored task; its arrays are mapped from disk, not read."""
-    parts: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in describe(name)["task"].items()
-    }
-    for split in SPLITS:
-        inputs, targets = _map(name, f"{split}.inputs"), _map(name, f"{split}.targets")
-        parts[split] = Split(inputs, _map(name, f"{split}.lengths", optional=True), targets)
-    return Task(**parts)
+    return _open(name, folder(name))
 
 
 def describe(name: str) -> dict[str, Any]:
     """What task.json says: "task", the fields of a Task but its splits, and "files", the checksum and size of each."""
-    path = folder(name) / DESCRIPTION
-    if not path.is_file():
-        raise FileNotFoundError(f"{name}: expected its examples in {folder(name)}; there are none")
-    try:
-        description: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        known = {field.name for field in fields(Task)} - set(SPLITS)
-        if not {"name", "note", "classes"} <= set(description["task"]) <= known or not isinstance(
-            description["files"], dict
-        ):
-            raise ValueError("fields are missing or unknown")
-    except (ValueError, KeyError, TypeError) as error:
-        raise wrong_value(str(path), "the description of a task", f"one that is damaged ({error})") from error
-    return description
+    return _describe(name, folder(name))
 
 
 def verify(name: str, progress: Progress = silent) -> None:
@@ -90,6 +74,14 @@ def verify(name: str, progress: Progress = silent) -> None:
             progress(f"verifying {name}", done, total)
         if digest.hexdigest() != entry["sha256"]:
             raise wrong_value(str(path), f"sha256 {entry['sha256']}", digest.hexdigest())
+    load(name)
+
+
+def room(place: Path, size: int) -> None:
+    """Where `size` bytes do not fit on the disk that holds `place`, that is an OSError before anything is written."""
+    free = shutil.disk_usage(place).free
+    if size > free:
+        raise OSError(f"{place}: expected {size:,} bytes of free disk space, got {free:,}")
 
 
 class Draft:
@@ -118,12 +110,13 @@ class Draft:
 
     @property
     def done(self) -> dict[str, Any]:
-        """How far the job is, in its own terms; empty at first."""
+        """How far the job is, in its own terms; empty at first. What was written before it is set is safe on disk."""
         path = self.folder / "done.json"
         return json.loads(path.read_text()) if path.is_file() else {}
 
     @done.setter
     def done(self, value: dict[str, Any]) -> None:
+        self._sync()
         write(self.folder / "done.json", json.dumps(value).encode())
 
     def array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
@@ -132,48 +125,118 @@ class Draft:
             raise wrong_value("name", " or ".join(ARRAYS), name)
         path = self.folder / f"{name}.npy"
         if path.is_file():
-            found = np.lib.format.open_memmap(path, mode="r+")
+            found = _map(path, "r+")
             if found.shape == shape and found.dtype == np.dtype(dtype):
                 return found
-        return np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
+        room(self.folder, math.prod(shape) * np.dtype(dtype).itemsize)
+        new = path.with_suffix(".new")
+        try:
+            np.lib.format.open_memmap(new, mode="w+", dtype=np.dtype(dtype), shape=shape)
+            _reserve(new)
+            os.replace(new, path)  # an array that is there is there in full length, whenever the job is killed
+        finally:
+            new.unlink(missing_ok=True)
+        return _map(path, "r+")
 
     def put(self, name: str, array: NDArray[Any]) -> None:
         """A whole array at once."""
         self.array(name, array.shape, array.dtype)[...] = array
 
     def finish(self, **description: Any) -> Task:
-        """Describe the task by the fields of a `Task` but its name and splits, move it to its place, and load it."""
+        """Describe the task by the fields of a `Task` but its name and splits, move it to its place, and load it.
+
+        What does not make a task is an error, and the task that was there before stays.
+        """
+        self._sync()
         files = {}
-        for name in ARRAYS:
-            path = self.folder / f"{name}.npy"
-            if path.is_file():
-                np.lib.format.open_memmap(path, mode="r+").flush()
-                digest = hashlib.sha256()
-                for block in _blocks(path):
-                    digest.update(block)
-                files[path.name] = {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}
+        for path in self._arrays():
+            digest = hashlib.sha256()
+            for block in _blocks(path):
+                digest.update(block)
+            files[path.name] = {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}
         text = json.dumps({"task": {"name": self.name, **description}, "files": files}, indent=2, ensure_ascii=False)
         write(self.folder / DESCRIPTION, text.encode())
-        place, old = folder(self.name), root() / f".{self.name}.old"
-        shutil.rmtree(old, ignore_errors=True)
+        _open(self.name, self.folder)
+        place, aside = root() / self.name, _aside(self.name)
         if place.exists():
-            place.rename(old)
+            shutil.rmtree(aside, ignore_errors=True)
+            place.rename(aside)
         self.folder.rename(place)
         for extra in ("settings.json", "done.json"):
             (place / extra).unlink(missing_ok=True)
-        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(aside, ignore_errors=True)
         return load(self.name)
 
+    def _arrays(self) -> list[Path]:
+        paths = [self.folder / f"{name}.npy" for name in ARRAYS]
+        return [path for path in paths if path.is_file()]
 
-def _map(name: str, array: str, optional: bool = False) -> Any:
-    """Mapped copy-on-write: never written back, and PyTorch takes it without a copy."""
-    path = folder(name) / f"{array}.npy"
-    if optional and not path.is_file():
-        return None
+    def _sync(self) -> None:
+        """Bring the arrays to the disk, as `write` brings the files that speak of them: a power cut is a kill too."""
+        for path in self._arrays():
+            with open(path, "rb+") as file:
+                os.fsync(file.fileno())
+
+
+def _aside(name: str) -> Path:
+    """Where the task before is while the new one takes its place."""
+    return root() / f".{name}.old"
+
+
+def _open(name: str, place: Path) -> Task:
+    description = _describe(name, place)
+    parts: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in description["task"].items()
+    }
+    for split in SPLITS:
+        lengths = f"{split}.lengths.npy"
+        parts[split] = Split(
+            inputs=_map(place / f"{split}.inputs.npy"),
+            lengths=_map(place / lengths) if lengths in description["files"] else None,
+            targets=_map(place / f"{split}.targets.npy"),
+        )
+    return Task(**parts)
+
+
+def _describe(name: str, place: Path) -> dict[str, Any]:
+    path = place / DESCRIPTION
+    if not path.is_file():
+        raise FileNotFoundError(f"{name}: expected its examples in {place}; there are none")
     try:
-        return np.load(path, mmap_mode="c", allow_pickle=False)
+        description: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        _check(description)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise wrong_value(str(path), "the description of a task", f"one that is damaged ({error})") from error
+    return description
+
+
+def _check(description: dict[str, Any]) -> None:
+    known = {field.name for field in fields(Task)} - set(SPLITS)
+    if not {"name", "note", "classes"} <= set(description["task"]) <= known:
+        raise ValueError(f"the fields of a task are {', '.join(sorted(known))}")
+    arrays = {f"{name}.npy" for name in ARRAYS}
+    needed = {file for file in arrays if ".lengths." not in file}
+    if not needed <= set(description["files"]) <= arrays:
+        raise ValueError(f"the files of a task are {', '.join(sorted(arrays))}")
+    for entry in description["files"].values():
+        if not isinstance(entry["bytes"], int) or not isinstance(entry["sha256"], str):
+            raise TypeError("a file has a size and a checksum")
+
+
+def _map(path: Path, mode: Literal["c", "r+"] = "c") -> NDArray[Any]:
+    """Mapped copy-on-write: never written back, and PyTorch takes it without a copy. Python objects are refused."""
+    try:
+        array: NDArray[Any] = np.lib.format.open_memmap(path, mode=mode)
     except (ValueError, OSError) as error:
         raise wrong_value(str(path), "a NumPy array", f"none, or one that is damaged ({error})") from error
+    return array
+
+
+def _reserve(path: Path) -> None:
+    """Take the space on disk now: where it is short that is an error here, not a crash while the array is filled."""
+    if hasattr(os, "posix_fallocate"):
+        with open(path, "rb+") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
 
 
 def _blocks(path: Path) -> Iterator[bytes]:

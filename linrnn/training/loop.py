@@ -215,6 +215,7 @@ def _finish(
     run.finish(
         {
             "task": recipe.task,
+            "source": task.source,
             "core": recipe.model.core,
             "test": accuracy,
             "validation": progress.best_accuracy,

@@ -1,5 +1,6 @@
 import collections
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -63,11 +64,24 @@ def test_it_is_the_same_every_time_and_quick() -> None:
 
 
 def test_names_and_the_error_for_an_unknown_one() -> None:
-    assert tasks.names() == ["recall"]
-    with pytest.raises(ValueError, match=r"name: expected 'recall', got 'recal'; did you mean 'recall'\?"):
+    arena = ["scifar", "scifar-grey", "listops", "text", "retrieval", "retrieval-citations"]
+    assert tasks.names() == ["recall", *arena, "pathfinder", "pathfinder-64", "pathx"]
+    with pytest.raises(ValueError, match=r"name: expected 'recall' or .*, got 'recal'; did you mean 'recall'\?"):
         tasks.load("recal")
-    with pytest.raises(ValueError, match=r"name: expected 'recall', got 'xyz'$"):
+    with pytest.raises(ValueError, match=r"name: expected 'recall' or .*, got 'xyz'$"):
         tasks.load("xyz")
+
+
+def test_a_task_that_is_not_there_names_the_commands_that_get_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LINRNN_DATA", str(tmp_path))
+    with pytest.raises(
+        FileNotFoundError, match=r"listops: expected .*`linrnn data make listops`.*data fetch.*data import"
+    ):
+        tasks.load("listops")
+    with pytest.raises(FileNotFoundError, match=r"`linrnn data import retrieval --variant citations PATH`"):
+        tasks.load("retrieval-citations")
 
 
 def test_a_task_that_does_not_fit_together_is_refused() -> None:

@@ -1,0 +1,129 @@
+"""Archives are unpacked with suspicion: plain files only, only those asked for, and none outside the folder."""
+
+import gzip
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from linrnn.errors import wrong_value
+from linrnn.tasks.base import Progress, silent
+from linrnn.tasks.store import room, root
+
+BLOCK = 1 << 20  # bytes copied at a time
+
+
+@contextmanager
+def unpacked(path: Path, members: Sequence[str], name: str, progress: Progress = silent) -> Iterator[Path]:
+    """A folder with the files of `path`, which is a folder itself or a tar (gzipped or not) or zip archive.
+
+    Arguments:
+        path: is never written to; what kind of archive it is, its first bytes say.
+        members: patterns, as of `fnmatch`, of the files to unpack, in whatever folder of the archive they are.
+        name: of the task they are for. They are unpacked into the data folder, and removed at the end.
+        progress: is told how much of the archive was read.
+    """
+    if path.is_dir():
+        yield path
+        return
+    folder = root() / f".{name}.unpacked"
+    shutil.rmtree(folder, ignore_errors=True)  # what a job that was killed left
+    folder.mkdir(parents=True)
+    try:
+        with open(path, "rb") as file:
+            unpack, size = _unpack_zip if file.read(2) == b"PK" else _unpack_tar, path.stat().st_size
+            file.seek(0)
+            for done in unpack(file, path, members, folder):
+                progress(f"unpacking {path.name}", done, size)
+        if not any(folder.iterdir()):
+            raise wrong_value(str(path), f"files like {' or '.join(members)}", "none of them")
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unpack_tar(file: IO[bytes], path: Path, members: Sequence[str], folder: Path) -> Iterator[int]:
+    """Unpack, and after each member say how far in the archive that is."""
+    try:
+        zipped = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        stream: Any = _Remembering(gzip.GzipFile(fileobj=file) if zipped else file)
+        with tarfile.open(fileobj=stream, mode="r:") as archive:
+            while (member := archive.next()) is not None:
+                archive.members = []  # type: ignore[attr-defined] # or it would keep hundreds of thousands
+                if not member.isdir() and _wanted(member.name, members):
+                    if not member.isreg():
+                        raise wrong_value(f"{path}, {member.name}", "a plain file", "a link or a device")
+                    source = archive.extractfile(member)
+                    assert source is not None
+                    _copy(source, _place(path, member.name, folder), member.size)
+                yield file.tell()
+        if stream.last != bytes(tarfile.BLOCKSIZE):  # tarfile takes any header it cannot read for the end
+            raise tarfile.ReadError("the end of the archive is missing")
+        while stream.read(BLOCK):  # to where gzip compares its checksum
+            pass
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise _damaged(path, error) from error
+
+
+class _Remembering:
+    """A file that remembers what was read last: at the end of a tar archive that is a block of zeros."""
+
+    def __init__(self, file: Any) -> None:
+        self.seek, self.tell, self._read, self.last = file.seek, file.tell, file.read, b""
+
+    def read(self, size: int) -> bytes:
+        self.last = self._read(size)
+        return self.last
+
+
+def _unpack_zip(file: IO[bytes], path: Path, members: Sequence[str], folder: Path) -> Iterator[int]:
+    """Unpack, and after each member say how far in the archive that is."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            wanted = [info for info in archive.infolist() if not info.is_dir() and _wanted(info.filename, members)]
+            room(folder, sum(info.file_size for info in wanted))
+            for info in wanted:
+                if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
+                    raise wrong_value(f"{path}, {info.filename}", "a plain file", "a link or a device")
+                with archive.open(info) as source:
+                    _copy(source, _place(path, info.filename, folder), info.file_size)
+                yield info.header_offset + info.compress_size
+    except (zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError) as error:
+        raise _damaged(path, error) from error
+
+
+def _wanted(name: str, members: Sequence[str]) -> bool:
+    name = name.removeprefix("./")
+    return any(fnmatchcase(name, pattern) or fnmatchcase(name, f"*/{pattern}") for pattern in members)
+
+
+def _place(path: Path, name: str, folder: Path) -> Path:
+    """Where a member goes, which is inside the folder or nowhere."""
+    parts = PurePosixPath(name).parts
+    if name.startswith("/") or ".." in parts or any(character in name for character in "\\:\0"):
+        raise wrong_value(str(path), "files that stay in their folder", repr(name))
+    place = folder.joinpath(*parts)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise wrong_value(str(path), "no file where a folder is", repr(name)) from error
+    return place
+
+
+def _copy(source: IO[bytes], place: Path, size: int) -> None:
+    room(place.parent, size)
+    with open(place, "wb") as file:
+        shutil.copyfileobj(source, file, BLOCK)
+
+
+def _damaged(path: Path, error: Exception) -> ValueError:
+    return wrong_value(
+        str(path), "a folder or a whole tar, tar.gz or zip archive", f"something else or damaged ({error})"
+    )

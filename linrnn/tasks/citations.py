@@ -1,0 +1,199 @@
+"""Retrieval on a corpus of papers with citations, where the ACL Anthology Network cannot be had.
+
+A positive example is a pair of papers of which one cites the other. Made so that only the two texts together say
+anything about the label:
+- The papers are split, not the pairs: none is in two splits. Pairs across splits are dropped, so the split is cut where
+  few citations cross it.
+- A pair is turned around half of the time: the citing paper is the first as often as the second.
+- The negatives are the positives of the same split with their second papers permuted: every paper is as often the first
+  and as often the second of a negative as of a positive.
+
+Its results are its own, and no results on the ACL Anthology Network.
+"""
+
+import heapq
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from linrnn.errors import wrong_value
+from linrnn.tasks import characters
+from linrnn.tasks.base import SPLITS, Progress, Source
+from linrnn.tasks.store import Draft
+
+DOCUMENTS, CITATIONS = "docs.jsonl", "cites.tsv"
+LENGTH = 4000
+LEAST = 100  # characters seen less often in train are unknown
+SEED = 0
+SHARE = 10  # of the pairs, 1 in so many is for validation, and as many for test
+STARTS = 10  # papers that each of the two is grown from
+SWEEPS = 200  # over the negatives, until some positives are given up for want of others
+SIZES = (34_494, 4_988, 4_986)
+NOTE = "two papers of a citation corpus, character by character: does one cite the other?"
+
+Pairs = NDArray[np.int64]  # (pairs, 2), numbers of documents
+
+
+def read(folder: Path, draft: Draft, progress: Progress) -> None:
+    """Read docs.jsonl (`id` and `text` of each paper) and cites.tsv (the ids of a citing and of the cited paper)."""
+    numbers, texts = _documents(folder / DOCUMENTS)
+    pairs = _citations(folder / CITATIONS, numbers)
+    rng = np.random.default_rng(SEED)
+    part = divide(pairs, len(texts), rng)
+    examples = {split: balance(pairs[(part[pairs] == number).all(1)], rng) for number, split in enumerate(SPLITS)}
+    for split, (chosen, _) in examples.items():
+        if len(chosen) == 0:
+            raise wrong_value(str(folder / CITATIONS), f"enough citing pairs for {split}", f"{len(pairs):,} in all")
+    used = np.unique(examples["train"][0])
+    vocabulary = characters.build((texts[number] for number in used), LEAST)
+    inputs, lengths = np.empty((len(texts), LENGTH), np.uint8), np.empty(len(texts), np.int16)
+    characters.encode(texts, vocabulary, inputs, lengths)
+    for done, (split, (chosen, targets)) in enumerate(examples.items(), start=1):
+        draft.put(f"{split}.inputs", inputs[chosen])
+        draft.put(f"{split}.lengths", lengths[chosen])
+        draft.put(f"{split}.targets", targets)
+        progress("writing the pairs", done, len(examples))
+    kept = [len(targets) // 2 for _, targets in examples.values()]
+    source = (
+        f"{len(texts):,} papers and {len(pairs):,} citing pairs, of which {sum(kept):,} within a split are used "
+        f"({' / '.join(f'{count:,}' for count in kept)}); as many negatives, matched in degree"
+    )
+    draft.finish(classes=2, documents=2, vocabulary=vocabulary, note=NOTE, source=source)
+
+
+def divide(pairs: Pairs, documents: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Say for each document whether it is for train (0), validation (1) or test (2), so that few pairs are divided.
+
+    Validation and test are grown in turn from a few documents each, by that document, of those still free, which has
+    the largest share of its links in the part.
+
+    Arguments:
+        pairs: (pairs, 2), the numbers of linked documents.
+        documents: how many there are.
+        rng: draws where to start, and between equals.
+    """
+    links: list[list[int]] = [[] for _ in range(documents)]
+    for a, b in pairs.tolist():
+        links[a].append(b)
+        links[b].append(a)
+    part = np.zeros(documents, dtype=np.int64)
+    inside = np.zeros((3, documents), dtype=np.int64)  # the links of each document into each part
+    gained = [0, 0, 0]  # pairs within each part
+    starts = rng.permutation(np.unique(pairs))[: 2 * STARTS].tolist()
+    queues = {number: [(-1.0, 0.0, document) for document in sorted(starts[number - 1 :: 2])] for number in (1, 2)}
+    while queues:
+        for number, queue in list(queues.items()):
+            if not queue or gained[number] >= len(pairs) // SHARE:
+                del queues[number]
+                continue
+            _, _, document = heapq.heappop(queue)
+            if part[document] != 0:
+                continue
+            part[document] = number
+            gained[number] += inside[number, document]
+            for other in links[document]:
+                inside[number, other] += 1
+                heapq.heappush(queue, (-inside[number, other] / len(links[other]), rng.random(), other))
+    return part
+
+
+def balance(pairs: Pairs, rng: np.random.Generator) -> tuple[Pairs, NDArray[np.int64]]:
+    """Positive and as many negative pairs, mixed, and their targets (1: one cites the other).
+
+    Every document is as often the first, and as often the second, of a negative as of a positive. No negative is a
+    citation, one document twice, or there twice. A positive for which no such negative is found is left out.
+
+    Arguments:
+        pairs: (pairs, 2), all citations among the documents of a split, each once.
+        rng: turns the pairs around, permutes and mixes them.
+    """
+    positives = np.where(rng.random(len(pairs))[:, None] < 0.5, pairs, pairs[:, ::-1])
+    seconds = rng.permutation(positives[:, 1])
+    for sweep in itertools.count(start=1):
+        negatives = np.column_stack([positives[:, 0], seconds])
+        wrong = np.flatnonzero(_wrong(negatives, pairs))
+        if len(wrong) == 0:
+            break
+        if sweep % SWEEPS == 0:  # some document has too few others that it has no link to: leave out pairs of it
+            counts = np.bincount(negatives[wrong].ravel())
+            its = np.flatnonzero((positives == counts.argmax()).any(axis=1))
+            positives = np.delete(positives, its[: (counts.max() + 1) // 2], axis=0)
+            seconds = rng.permutation(positives[:, 1])
+            continue
+        for i, j in zip(wrong, rng.integers(len(seconds), size=len(wrong)), strict=True):
+            seconds[[i, j]] = seconds[[j, i]]
+    targets = np.repeat([1, 0], len(positives))
+    mixed = rng.permutation(len(targets))
+    return np.concatenate([positives, negatives])[mixed], targets[mixed]
+
+
+def _wrong(negatives: Pairs, pairs: Pairs) -> NDArray[np.bool_]:
+    """Which negatives are citations, one document twice, or a pair that was there before."""
+    keys, taken = _keys(negatives), _keys(pairs)
+    repeated = np.ones(len(keys), dtype=bool)
+    repeated[np.unique(keys, return_index=True)[1]] = False
+    wrong: NDArray[np.bool_] = repeated | np.isin(keys, taken) | (negatives[:, 0] == negatives[:, 1])
+    return wrong
+
+
+def _keys(pairs: Pairs) -> NDArray[np.int64]:
+    """A number for each pair, the same for both orders."""
+    keys: NDArray[np.int64] = (pairs.min(axis=1) << 32) + pairs.max(axis=1)
+    return keys
+
+
+def _documents(path: Path) -> tuple[dict[int, int], list[str]]:
+    """The number of each id, and the texts by number, as much of them as is used."""
+    numbers: dict[int, int] = {}
+    texts: list[str] = []
+    for where, line in _lines(path):
+        try:
+            document = json.loads(line)
+            name, text = document["id"], document["text"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise wrong_value(where, "a paper as JSON, with id and text", f"{line[:40]!r} ({error!r})") from error
+        if not isinstance(name, int) or not isinstance(text, str):
+            raise wrong_value(where, "a number as id and a string as text", f"{name!r} and a {type(text).__name__}")
+        if name in numbers:
+            raise wrong_value(where, "ids that occur once", f"{name} again")
+        numbers[name] = len(texts)
+        texts.append(text[: LENGTH - 1])
+    return numbers, texts
+
+
+def _citations(path: Path, numbers: dict[int, int]) -> Pairs:
+    """The citing pairs (pairs, 2) by number, each once, whichever of the two cites."""
+    pairs = set()
+    for where, line in _lines(path):
+        try:
+            a, b = (numbers[int(name)] for name in line.split("\t"))
+        except (ValueError, KeyError):
+            raise wrong_value(where, f"two ids of {DOCUMENTS}, separated by a tab", repr(line[:40])) from None
+        if a == b:
+            raise wrong_value(where, "two papers", f"{line!r}, one that cites itself")
+        pairs.add((min(a, b), max(a, b)))
+    return np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Where each line is, for errors, and the line."""
+    if not path.is_file():
+        raise wrong_value(str(path), "a file of the citation corpus", "no file")
+    with open(path, encoding="utf-8", newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            yield f"{path}, line {number}", line.rstrip("\r\n")
+
+
+SOURCE = Source(
+    name="retrieval-citations",
+    note=NOTE,
+    examples=SIZES,
+    bytes=sum(SIZES) * (2 * LENGTH + 2 * 2 + 8),
+    origin="papers of arXiv (cs.AI, cs.CL, cs.LG, 2007 to 2017), ICLR, ACL and CoNLL, with the citations among them",
+    licence="each paper has its own",
+    read=read,
+)

@@ -1,0 +1,143 @@
+"""Downloads that go on where they stopped: the official place first, then mirrors, and the checksum last."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from linrnn.tasks.base import Archive, Progress, silent
+from linrnn.tasks.store import room, root
+
+if TYPE_CHECKING:
+    import requests
+
+BLOCK = 1 << 18  # bytes written at a time
+PATIENCE = 30  # seconds without a byte from the server
+
+
+def folder() -> Path:
+    """Where downloads are kept."""
+    return root() / "downloads"
+
+
+def download(archive: Archive, progress: Progress = silent) -> Path:
+    """Download an archive, or find it downloaded, and give its path.
+
+    `pooch` compares checksums and moves what is right to its place. What has come when a transfer breaks off stays
+    beside it as NAME.part, and the next attempt, from whichever place, asks only for the rest. A whole file with a
+    wrong checksum is kept as NAME.wrong, out of the way of the next attempt.
+    """
+    try:
+        import pooch
+    except ImportError as error:
+        raise ValueError("pooch: expected the package to be there: pip install pooch") from error
+    pooch.get_logger().setLevel("WARNING")
+    fetch = _Resuming(archive, progress)
+    failures = []
+    for url in archive.urls:
+        try:
+            return Path(pooch.retrieve(url, archive.checksum, archive.name, folder(), downloader=fetch))
+        except (OSError, ValueError) as error:
+            failures.append(f"{url}: {_reason(error)}")
+    kept = fetch.part.stat().st_size if fetch.part.is_file() else 0
+    hint = f"; {kept:,} bytes are kept in {fetch.part}, and the same command goes on there" if kept else ""
+    raise OSError(f"{archive.name}: could not be downloaded: {'; '.join(failures)}{hint}")
+
+
+def sha256(path: Path) -> str:
+    """The checksum of a file for which none was published."""
+    import pooch
+
+    return str(pooch.file_hash(path, alg="sha256"))
+
+
+class _Resuming:
+    """A downloader as `pooch` calls it: it is given a place, a file of its own that it deletes when anything fails."""
+
+    def __init__(self, archive: Archive, progress: Progress) -> None:
+        self.archive, self.progress = archive, progress
+        self.part = folder() / f"{archive.name}.part"
+
+    def __call__(self, url: str, output: str, caller: Any) -> None:
+        self._receive(url)
+        self._check()
+        os.replace(self.part, output)
+
+    def _receive(self, url: str) -> None:
+        """Bring the partial file to its full length."""
+        import requests
+
+        have = self.part.stat().st_size if self.part.is_file() else 0
+        # Plain bytes, as they are: requests would unpack what a server calls compressed, and that cannot be resumed.
+        headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
+        with requests.get(url, headers=headers, stream=True, timeout=PATIENCE) as response:
+            total = _total(response)
+            if have and response.status_code == 416:  # nothing follows: all of it had come, or something else had
+                if have != total:
+                    self.part.unlink()
+                    self._receive(url)
+                return
+            response.raise_for_status()
+            if response.status_code != 206:
+                have = 0  # the server sends it from the start
+            elif not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
+                raise ValueError(f"asked for what follows byte {have:,}, got {response.headers.get('Content-Range')}")
+            self._append(response, have, total)
+
+    def _append(self, response: "requests.Response", have: int, total: int | None) -> None:
+        """Write what comes behind the bytes that are there."""
+        import urllib3
+
+        expected = self.archive.bytes if total is None else total
+        room(self.part.parent, expected - have)
+        with open(self.part, "ab" if have else "wb") as file:
+            try:
+                for block in response.raw.stream(BLOCK, decode_content=False):
+                    file.write(block)
+                    have += len(block)
+                    self.progress(f"downloading {self.archive.name}", have, expected)
+            except urllib3.exceptions.HTTPError as error:
+                raise OSError(_cut(have, total)) from error
+        if total is not None and have != total:
+            raise OSError(_cut(have, total))
+
+    def _check(self) -> None:
+        """Keep a file with a wrong checksum, which `pooch` would delete, but where no attempt goes on with it."""
+        import pooch
+
+        if self.archive.checksum is None:
+            return
+        kind, wanted = self.archive.checksum.split(":")
+        found = pooch.file_hash(self.part, alg=kind)
+        if found != wanted:
+            wrong = self.part.with_suffix(".wrong")
+            os.replace(self.part, wrong)
+            raise ValueError(
+                f"the checksum is wrong: expected {kind} {wanted}, got {found}; the file is kept as {wrong}"
+            )
+
+
+def _total(response: "requests.Response") -> int | None:
+    """The length of the whole file, where the server says it."""
+    length = response.headers.get("Content-Range", "").rpartition("/")[2]
+    if not length and response.status_code == 200:
+        length = response.headers.get("Content-Length", "")
+    return int(length) if length.isdigit() else None
+
+
+def _reason(error: Exception) -> str:
+    """One line for what a library says in many."""
+    import requests
+
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        return f"{error.response.status_code} {error.response.reason}"
+    if isinstance(error, requests.Timeout):
+        return f"no answer within {PATIENCE} s"
+    if isinstance(error, requests.exceptions.SSLError):
+        return "its certificate is refused"
+    if isinstance(error, requests.ConnectionError):
+        return "no connection"
+    return str(error)
+
+
+def _cut(have: int, total: int | None) -> str:
+    return f"the transfer broke off after {have:,} of {'?' if total is None else f'{total:,}'} bytes"
