@@ -41,9 +41,7 @@ def store(name: str) -> None:
     draft.finish(**description, note="a slice", source="a test")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n in LONG else ()) for n in recipes.names()[1:]]
-)
+@pytest.mark.parametrize("name", recipes.names()[1:])
 def test_the_recipe_trains_for_200_steps(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINRNN_DATA", str(tmp_path / "data"))
     store(name)
