@@ -49,7 +49,7 @@ def chunked(
         powers = _powers(lam, c)  # Λ^0 ... Λ^c
         C_powers = [_C_times(powers, one_way) for one_way in C.split(N, dim=2)]
         K, *K_back = (C_power[:c].flatten(2) @ B.flatten(0, 1) for C_power in C_powers)  # (c, H, H)
-        inside = _toeplitz(torch.cat([K[:1] + torch.diag(D), K[1:]]))
+        inside = _toeplitz(torch.cat([K[:1] + D * torch.eye(H, device=D.device, dtype=D.dtype), K[1:]]))
         into = _times_B(powers[:c], B)
         b_into = b_out = None
         if b is not None:

@@ -1,0 +1,104 @@
+"""The LRU over chunks computes the same map as step by step, and so do its gradients."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import linrnn
+from linrnn.cores.chunked import chunk_size
+from linrnn.cores.lru import Parameterization
+from tests.helpers import gradients, oracle, relative_error
+
+FLOAT64: dict[str, Any] = {"dtype": torch.float64}
+LENGTHS = pytest.mark.parametrize("lengths", [None, torch.tensor([16, 7, 1, 0, 9])], ids=["whole", "padded"])
+DIRECTIONS = pytest.mark.parametrize("bidirectional", [False, True], ids=["causal", "bidirectional"])
+
+
+def in_chunks(monkeypatch: pytest.MonkeyPatch, c: int) -> None:
+    monkeypatch.setattr(linrnn.LRU, "_chunk", lambda self, u: c)
+
+
+@pytest.mark.parametrize("c", [2, 4, 16])
+@pytest.mark.parametrize("parameterization", ["stable_exp", "real_imag"])
+@DIRECTIONS
+def test_the_papers_equation(
+    c: int, parameterization: Parameterization, bidirectional: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_chunks(monkeypatch, c)
+    layer = linrnn.LRU(
+        3, 5, r_min=0.5, r_max=0.99, parameterization=parameterization, bidirectional=bidirectional, **FLOAT64
+    )
+    u = torch.randn(2, 48, 3, **FLOAT64)
+    y, state = layer(u)
+    expected, final = oracle(layer, u)
+    assert relative_error(y, expected) < 1e-12
+    assert bidirectional or relative_error(state, final) < 1e-12
+
+
+@pytest.mark.parametrize("c", [2, 8])
+@LENGTHS
+@DIRECTIONS
+def test_outputs_states_and_gradients_are_those_of_the_scan(
+    c: int, lengths: Tensor | None, bidirectional: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = linrnn.LRU(6, 5, r_min=0.5, r_max=0.99, bidirectional=bidirectional, **FLOAT64)
+    u = torch.randn(5, 16, 6, **FLOAT64, requires_grad=True)
+    state = None if bidirectional else torch.randn(5, 2, 5, **FLOAT64, requires_grad=True)
+    weights = torch.randn(5, 16, 6, **FLOAT64)
+    results = []
+    for size in (1, c):
+        in_chunks(monkeypatch, size)
+        y, final = layer(u, state, lengths=lengths)
+        loss = (weights * y).sum() + (0 if final is None else final.square().sum())
+        inputs = [u] if state is None else [u, state]
+        results.append([y, *([] if final is None else [final]), *gradients(layer, loss, *inputs).values()])
+    for came, expected in zip(*results, strict=True):
+        assert relative_error(came, expected) < 1e-11
+
+
+@LENGTHS
+@DIRECTIONS
+@pytest.mark.parametrize("c", [1, 4])
+def test_a_scale_and_a_shift_fold_into_the_weights(
+    c: int, lengths: Tensor | None, bidirectional: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_chunks(monkeypatch, c)
+    layer = linrnn.LRU(6, 5, r_min=0.5, r_max=0.99, bidirectional=bidirectional, **FLOAT64)
+    x, scale, shift = torch.randn(5, 16, 6, **FLOAT64), torch.randn(6, **FLOAT64), torch.randn(6, **FLOAT64)
+    y, d, e = layer.folded(x, scale, shift)
+    expected, _ = layer(scale * x + shift)
+    assert relative_error(y + e if d is None else y + d * x + e, expected) < 1e-12
+
+
+def test_the_size_of_a_chunk_divides_the_length_and_falls_with_the_width() -> None:
+    sizes = [chunk_size(2048, H, 256) for H in (32, 64, 128, 256, 512, 2048)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] == 1
+    assert all(length % chunk_size(length, 64, 256) == 0 for length in range(1, 100))
+    assert chunk_size(2047, 64, 256) == 1
+
+
+def test_on_the_cpu_and_in_single_precision_every_step_is_scanned() -> None:
+    assert linrnn.LRU(8, 64)._chunk(torch.randn(1, 1024, 8)) == 1
+
+
+@pytest.mark.gpu
+@DIRECTIONS
+@pytest.mark.parametrize("H", [128, 192])
+def test_in_bfloat16_on_a_gpu(H: int, bidirectional: bool) -> None:
+    """Outputs and gradients against float64, with states that remember for a thousand steps."""
+    layer = linrnn.LRU(H, 256, r_min=0.9, r_max=0.999, bidirectional=bidirectional)
+    u, weights = torch.randn(4, 2048, H), torch.randn(4, 2048, H)
+    assert chunk_size(2048, H, 256) > 1
+    with torch.autocast("cuda", torch.bfloat16):
+        layer = layer.cuda()
+        y, _ = layer(u.cuda())
+    came = gradients(layer, (y.float() * weights.cuda()).sum())
+    exact = linrnn.LRU(H, 256, bidirectional=bidirectional, **FLOAT64)
+    exact.load_state_dict(layer.state_dict())
+    expected, _ = exact(u.double())
+    assert relative_error(y.cpu(), expected) < 1e-2
+    for name, gradient in gradients(exact, (expected * weights).sum()).items():
+        assert relative_error(came[name].cpu(), gradient) < 3e-2, name

@@ -1,0 +1,157 @@
+"""The fused kernels against their formulas, and the fused block against the plain one."""
+
+import copy
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import linrnn
+from linrnn import fused
+from linrnn.fused import gpu, op
+from tests.helpers import gradients, relative_error
+
+MASKED = pytest.mark.parametrize("masked", [True, False], ids=["dropout", "no dropout"])
+SHAPES = pytest.mark.parametrize("shape", [(2, 150, 64), (3, 7, 70), (1, 128, 192), (2, 0, 64)], ids=str)
+
+
+def mask_for(x: Tensor, masked: bool) -> Tensor | None:
+    return F.dropout(torch.ones_like(x[:, :1]), 0.3) if masked else None
+
+
+@SHAPES
+@MASKED
+@pytest.mark.parametrize("skip", [True, False], ids=["with x", "without x"])
+def test_gelu_kernels_in_the_interpreter(shape: tuple[int, int, int], masked: bool, skip: bool) -> None:
+    y, x, d, e = (2 * torch.randn(*size) for size in (shape, shape, shape[2:], shape[2:]))
+    inputs = [t.double().requires_grad_() for t in (y, x, d, e)]
+    mask = mask_for(y, masked) if shape[1] else None
+    grad = torch.randn(shape)
+    expected = fused.gelu_skip(inputs[0], inputs[1] if skip else None, inputs[2], inputs[3], mask)
+    wanted = torch.autograd.grad((grad * expected).sum(), inputs, allow_unused=True, materialize_grads=True)
+    arguments = (y, x if skip else None, d, e, mask)
+    assert relative_error(gpu.gelu_skip(*arguments), expected) < 1e-6
+    grad_y, grad_d, grad_e = gpu.gelu_skip_backward(grad, *arguments)
+    assert relative_error(grad_y, wanted[0]) < 1e-6
+    assert relative_error(grad_e.sum(0), wanted[3]) < 1e-5
+    if skip:
+        assert relative_error(grad_d.sum(0), wanted[2]) < 1e-5
+        assert relative_error(grad_y * d, wanted[1]) < 1e-6
+
+
+@SHAPES
+@MASKED
+@pytest.mark.parametrize("half", [False, True], ids=["glu", "half_glu"])
+def test_glu_kernels_in_the_interpreter(shape: tuple[int, int, int], masked: bool, half: bool) -> None:
+    width = shape[2] * (1 if half else 2)
+    x, g, b, h = (2 * torch.randn(*size) for size in (shape, (*shape[:2], width), (width,), shape))
+    inputs = [t.double().requires_grad_() for t in (x, g, b, h)]
+    mask = mask_for(x, masked) if shape[1] else None
+    grad = torch.randn(shape)
+    expected = fused.glu_skip(*inputs[:3], inputs[3] if half else None, mask)
+    wanted = torch.autograd.grad((grad * expected).sum(), inputs, allow_unused=True, materialize_grads=True)
+    assert relative_error(gpu.glu_skip(x, g, b, h if half else None, mask), expected) < 1e-6
+    grad_g, grad_b, grad_h = gpu.glu_skip_backward(grad, g, b, h if half else None, mask)
+    assert relative_error(grad_g, wanted[1]) < 1e-6
+    assert relative_error(grad_b.sum(0), wanted[2]) < 1e-5
+    assert not half or relative_error(grad_h, wanted[3]) < 1e-6
+
+
+def test_far_from_zero_gelu_is_exact() -> None:
+    z = torch.cat([torch.linspace(-12, 12, 481), torch.tensor([-1e4, 1e4, 0.0])]).view(1, 1, -1)
+    zero, grad = torch.zeros(z.shape[2]), torch.ones_like(z)
+    wide = z.double().requires_grad_()
+    expected = F.gelu(wide)
+    assert (gpu.gelu_skip(z, None, zero, zero, None) - expected).abs().max() < 2e-6
+    came, _, _ = gpu.gelu_skip_backward(grad, z, None, zero, zero, None)
+    assert (came - torch.autograd.grad(expected.sum(), wide)[0]).abs().max() < 2e-6
+
+
+@pytest.mark.parametrize("kind", [{"channels": 3}, {"vocabulary": 9}], ids=["pixels", "tokens"])
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["causal", "bidirectional"])
+@pytest.mark.parametrize("mixing", ["glu", "half_glu"])
+@pytest.mark.parametrize("lengths", [None, torch.tensor([16, 3, 9, 1])], ids=["whole", "padded"])
+@pytest.mark.parametrize("c", [1, 4])
+def test_the_fused_block_is_the_plain_one(
+    kind: dict[str, Any], bidirectional: bool, mixing: str, lengths: Tensor | None, c: int
+) -> None:
+    """Outputs, gradients and running statistics, by the formulas of the kernels in double precision."""
+    options = {"bidirectional": bidirectional}
+    config = linrnn.ModelConfig(
+        classes=4,
+        d_model=6,
+        d_state=8,
+        depth=2,
+        dropout=0.3,
+        mixing=mixing,
+        options=options,
+        **kind,  # type: ignore[arg-type]
+    )
+    model = linrnn.Model(config).double()
+    inputs = torch.randint(9, (4, 16)) if "vocabulary" in kind else torch.randn(4, 16, 3, dtype=torch.float64)
+    results = []
+    for fast in (False, True):
+        twin = copy.deepcopy(model)
+        torch.manual_seed(1)  # the same dropout
+        with (
+            patch("linrnn.model.fused.available", lambda x, fast=fast: fast),
+            patch.multiple(op, gelu_skip=_gelu_skip, glu_skip=_glu_skip),
+            patch.object(linrnn.LRU, "_chunk", lambda self, u, fast=fast: c if fast else 1),
+        ):
+            output = twin(inputs, lengths=lengths)
+        results.append([output, *gradients(twin, output.square().sum()).values(), *twin.buffers()])
+    for came, expected in zip(*results, strict=True):
+        assert relative_error(came, expected) < 1e-9
+
+
+def _gelu_skip(y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None) -> Tensor:
+    h = F.gelu(y + e if x is None else y + d * x + e)
+    return h if mask is None else h * mask
+
+
+def _glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None) -> Tensor:
+    v, gate = (g + b).chunk(2, dim=-1) if h is None else (h, g + b)
+    mixed = v * torch.sigmoid(gate)
+    return x + (mixed if mask is None else mixed * mask)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@MASKED
+def test_the_operators_on_a_gpu(dtype: torch.dtype, masked: bool) -> None:
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-2
+    x, y, h = (torch.randn(3, 333, 192, device="cuda", dtype=dtype) for _ in range(3))
+    g = torch.randn(3, 333, 384, device="cuda", dtype=dtype)
+    d, e, b = (torch.randn(n, device="cuda") for n in (192, 192, 384))
+    mask = mask_for(x, masked)
+    weights = torch.randn(3, 333, 192, device="cuda", dtype=torch.float64)
+    cases: list[tuple[Any, tuple[Tensor | None, ...]]] = [
+        (fused.gelu_skip, (y, x, d, e, mask)),
+        (fused.gelu_skip, (y, None, d, e, mask)),
+        (fused.glu_skip, (x, g, b, None, mask)),
+        (fused.glu_skip, (x, g[..., :192].contiguous(), b[:192].clone(), h, mask)),
+    ]
+    for function, arguments in cases:
+        answers = []
+        for exact in (False, True):
+            tensors = [None if t is None else (t.double() if exact else t.clone()) for t in arguments]
+            leaves = [t.requires_grad_() for t in tensors[:-1] if t is not None]
+            out = function(*tensors)
+            answers.append([out, *torch.autograd.grad((weights * out).sum(), leaves, allow_unused=True)])
+        for came, expected in zip(*answers, strict=True):
+            assert (came is None) == (expected is None)
+            assert came is None or relative_error(came.cpu(), expected.cpu()) < tolerance
+
+
+@pytest.mark.gpu
+def test_the_operators_are_registered_correctly() -> None:
+    x, g, d = (
+        torch.randn(2, 40, 64, device="cuda"),
+        torch.randn(2, 40, 128, device="cuda"),
+        torch.randn(64, device="cuda"),
+    )
+    torch.library.opcheck(op.gelu_skip, (x, x.clone(), d, d.clone(), None))
+    torch.library.opcheck(op.glu_skip, (x, g, torch.randn(128, device="cuda"), None, None))

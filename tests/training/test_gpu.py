@@ -1,0 +1,42 @@
+"""Training on a GPU: a captured step computes what the plain one does, and a stopped run goes on as if it was not."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from linrnn.training import InterruptedRun, Settings, resume
+from tests.training.helpers import interrupt_at, tiny_world, train_tiny
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),  # inside the compiler
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),
+]
+CAPTURED, PLAIN = Settings(device="cuda", quiet=True), Settings(device="cuda", quiet=True, compile=False)
+CHANGES = ["model.dropout=0", "model.depth=2", "training.steps=60"]
+
+
+def losses(run: object) -> torch.Tensor:
+    return torch.tensor([record["loss"] for record in run.metrics()], dtype=torch.float64)  # type: ignore[attr-defined]
+
+
+def test_a_captured_step_trains_as_the_plain_one(tmp_path: Path) -> None:
+    with tiny_world():
+        captured, plain = (
+            train_tiny(tmp_path / name, *CHANGES, settings=settings)
+            for name, settings in (("captured", CAPTURED), ("plain", PLAIN))
+        )
+    assert (losses(captured) - losses(plain)).abs().max() < 0.02  # both in bfloat16, added up in other orders
+    assert losses(captured)[-1] < losses(captured)[0] - 0.1
+
+
+def test_a_stopped_run_goes_on_to_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tiny_world():
+        whole = train_tiny(tmp_path / "whole", "training.steps=60", settings=CAPTURED)
+        with monkeypatch.context() as context:
+            interrupt_at(context, 33)
+            with pytest.raises(InterruptedRun):
+                train_tiny(tmp_path / "parts", "training.steps=60", settings=CAPTURED)
+        parts = resume(tmp_path / "parts", CAPTURED)
+    assert torch.equal(losses(whole), losses(parts))
