@@ -4,6 +4,7 @@ from linrnn import recipes, tasks
 from linrnn.cores import LRU, RNN, Core, diagonalize, real_form
 from linrnn.model import Model, ModelConfig, ModelState, load
 from linrnn.recurrence import scan, scan_planes
+from linrnn.streaming import Stream
 from linrnn.training import Run, resume, train
 
 __version__ = "0.1.0"
@@ -16,6 +17,7 @@ __all__ = [
     "ModelConfig",
     "ModelState",
     "Run",
+    "Stream",
     "diagonalize",
     "load",
     "real_form",

@@ -358,13 +358,12 @@ class BatchNorm(nn.BatchNorm1d):
         if not self.training:
             scale = self.weight * torch.rsqrt(self.running_var + self.eps)
             return scale, self.bias - self.running_mean * scale
-        near = self._over_group(x.flatten(0, 1)[:1].detach().sum(0))  # sums are taken from the first step on, as the
-        near = near / (1 if self.group is None else self.group.size())  # square of a large mean would swamp a variance
-        mask = x.new_ones(x.shape[:2], dtype=torch.bool) if real is None else real
-        apart = _masked(_wide(x) - _wide(near), mask.unsqueeze(-1))
-        count = self._over_group(mask.sum())
+        near = self._over_group(_wide(x.detach().flatten(0, 1)[:1].sum(0)))
+        near = near / (1 if self.group is None else self.group.size())
+        steps = x.new_tensor(x.shape[0] * x.shape[1], dtype=torch.int64) if real is None else real.sum()
+        count = self._over_group(steps)
         found, count = count > 0, count.clamp(min=1)
-        mean, square = (self._over_group(moment.sum((0, 1))) / count for moment in (apart, apart.square()))
+        mean, square = (self._over_group(moment) / count for moment in fused.moments(x, near, real))
         var = (square - mean.square()).clamp(min=0)
         mean = near + mean
         self._follow(mean.detach(), var.detach() * count / (count - 1).clamp(min=1), found)

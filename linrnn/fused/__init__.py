@@ -46,6 +46,24 @@ def glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | N
     return x + (mixed if mask is None else mixed * mask.to(mixed.dtype))
 
 
+def moments(x: Tensor, near: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The sums of x - near and of its square over all real steps, (H,) each, in float32 or better.
+
+    Args:
+        x: (batch, length, H).
+        near: (H,), a number near the mean: the square of a large mean would swamp a small variance. It has no gradient.
+        real: bool (batch, length), which steps count; None for all.
+    """
+    if available(x):
+        sums, squares = op.moments(x, near, real)
+        return sums.sum(0), squares.sum(0)
+    wide = torch.promote_types(x.dtype, torch.float32)
+    apart = x.to(wide) - near.to(wide)
+    if real is not None:
+        apart = torch.where(real.unsqueeze(-1), apart, 0)
+    return apart.sum((0, 1)), apart.square().sum((0, 1))
+
+
 def available(x: Tensor) -> bool:
     """Whether the kernels run here."""
     return x.is_cuda and x.dtype != torch.float64 and TRITON

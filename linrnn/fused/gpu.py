@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -46,6 +47,15 @@ def glu_skip_backward(
     tensors = (grad, g, b, h, mask, grad_g, grad_h, grad_b)
     _launch(_glu_skip_backward, STEPS, grad, tensors, HALF=h is not None, MASK=mask is not None)
     return grad_g, grad_b, grad_h
+
+
+def moments(x: Tensor, near: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
+    x, near, real = _contiguous(x, near, real)
+    sums = near.new_empty(parts(x), x.shape[2], dtype=torch.float32)
+    squares = torch.empty_like(sums)
+    flags = None if real is None else real.view(torch.uint8)
+    _launch(_moments, STEPS, x, (x, near, flags, sums, squares), REAL=real is not None)
+    return sums, squares
 
 
 def _contiguous(*tensors: Tensor | None) -> Any:
@@ -158,6 +168,26 @@ def _glu_skip_backward(
     else:
         tl.store(grad_b + part * 2 * H + column, tl.sum(sum_v, axis=0)[None, :], mask=there)
         tl.store(grad_b + part * 2 * H + H + column, gate_sums, mask=there)
+
+
+@triton.jit(do_not_specialize=["length"])
+def _moments(
+    x, near, real, sums, squares, length, H: tl.constexpr, REAL: tl.constexpr,
+    STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    b, part, first, column, there = _place(length, H, STEPS, COLUMNS)
+    near_here = _vector(near + column, there)
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    square = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for start in tl.static_range(0, STEPS, ROWS):
+        k, inside, at = _rows(b, first + start, length, column, there, H, ROWS)
+        if REAL:
+            inside = inside & (tl.load(real + k, mask=k < (b + 1) * length, other=0) != 0)
+        apart = tl.where(inside, _load(x + at, inside) - near_here, 0.0)
+        total += apart
+        square += apart * apart
+    tl.store(sums + part * H + column, tl.sum(total, axis=0)[None, :], mask=there)
+    tl.store(squares + part * H + column, tl.sum(square, axis=0)[None, :], mask=there)
 
 
 @triton.jit

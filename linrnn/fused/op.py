@@ -47,6 +47,20 @@ def glu_skip_backward(
     return gpu.glu_skip_backward(grad, g, b, h, mask)
 
 
+@torch.library.custom_op("linrnn::moments", mutates_args=())
+def moments(x: Tensor, near: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The sums over real steps of x - near and of its square, in parts."""
+    from linrnn.fused import gpu
+
+    return gpu.moments(x, near, real)
+
+
+@moments.register_fake
+def _(x: Tensor, near: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
+    sums = near.new_empty(parts(x), x.shape[2], dtype=torch.float32)
+    return sums, torch.empty_like(sums)
+
+
 @gelu_skip.register_fake
 def _(y: Tensor, *_: object) -> Tensor:
     return torch.empty_like(y, memory_format=torch.contiguous_format)
@@ -91,5 +105,17 @@ def _glu_skip_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return grad, grad_g, grad_b.sum(0), None if h is None else grad_h, None
 
 
+def _keep_moments(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _moments_backward(ctx: Any, grad_sum: Tensor, grad_square: Tensor) -> tuple[Tensor | None, ...]:
+    x, near, real = ctx.saved_tensors
+    of_sum, of_square = (grad[:1].sum(0) for grad in (grad_sum, grad_square))  # every part of a sum has the same
+    grad = of_sum + 2 * of_square * (x - near.float())
+    return (grad if real is None else torch.where(real.unsqueeze(-1), grad, 0)).to(x.dtype), None, None
+
+
+moments.register_autograd(_moments_backward, setup_context=_keep_moments)
 gelu_skip.register_autograd(_gelu_skip_backward, setup_context=_keep)
 glu_skip.register_autograd(_glu_skip_backward, setup_context=_keep_glu)

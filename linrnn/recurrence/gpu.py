@@ -1,10 +1,11 @@
 """The scan on NVIDIA GPUs: Triton kernels.
 
-A program is one warp that owns a block of channels of one sequence and walks its steps with the state in registers.
-The recurrence does little arithmetic, so all that counts is to keep memory busy: a program asks for many rows (steps)
-at once, and for as many again before it uses the first. Where sequences are long and too few to fill the GPU, the
-length is cut into chunks: one pass finds the state that each chunk ends with when started from zero, a short walk over
-the chunks turns those into the states they start with, and a second pass, the usual one, writes the results.
+A program owns a block of channels of one sequence and takes its steps in tiles. A tile is cut into segments, which are
+walked side by side: once from zero, to see where each ends; then, once the segments' ends are put together, from where
+each really starts, to write the results. The recurrence does little arithmetic, so all that counts is to keep memory
+busy: while a tile is at work, the next one is already asked for. Where sequences are long and too few to fill the GPU,
+the length is cut into chunks: one pass finds the state that each chunk ends with when started from zero, a short walk
+over the chunks turns those into the states they start with, and a second pass, the usual one, writes the results.
 """
 
 import contextlib
@@ -16,10 +17,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 64  # channels of a program
-ROWS, ROWS_BACKWARD = 16, 8  # steps asked for at once, while as many are at work; twice as many take long to compile
-BUSY = 2_200_000  # bytes asked for at once by all programs: with less, a length is cut
-TARGET = 10_000_000  # until it is this much
+BLOCK, SEGMENTS = 32, 16  # channels of a program, segments of a tile
+ROWS, ROWS_BACKWARD = 8, {2: 8, 4: 4, 8: 4}  # steps of a segment; backward, by bytes of a number: registers are few
+FEW, MANY = 100, 512  # with fewer programs a length is cut, until there are so many
 SHORTEST_CUT, SHORTEST_CHUNK = 2048, 256  # steps
 
 
@@ -56,6 +56,7 @@ def scan_backward(
         return grad_u, torch.zeros_like(lam), grad_initial.copy_(grad_final)
     plan = _plan(states)
     flags, options = _flags(resets), {"RESETS": resets is not None, "REVERSE": reverse}
+    rows = ROWS_BACKWARD[states.itemsize]
     # dλ of each program, summed in a fixed order below
     partial = torch.empty(plan.batch * plan.chunks, 2, plan.n, dtype=torch.float64, device=lam.device)
     with _on(states.device):
@@ -64,11 +65,11 @@ def scan_backward(
             ends, alive = plan.carries(initial)
             outputs = (grad_u, ends, ends, alive)
             arguments = (grad, states, lam, initial, ends, flags, *outputs, *plan.sizes)
-            _scan_backward[plan.grid](*arguments, ENDS_ONLY=True, **options, **plan.options(ROWS))
+            _scan_backward[plan.grid](*arguments, ENDS_ONLY=True, **options, **plan.options(rows))
             starts = _chain(plan, ends, alive, lam, grad_final, conjugate=True)
         outputs = (grad_u, grad_initial, partial, grad_initial)
         arguments = (grad, states, lam, initial, starts, flags, *outputs, *plan.sizes)
-        _scan_backward[plan.grid](*arguments, ENDS_ONLY=False, **options, **plan.options(ROWS_BACKWARD))
+        _scan_backward[plan.grid](*arguments, ENDS_ONLY=False, **options, **plan.options(rows))
     return grad_u, partial.sum(dim=0).to(lam.dtype), grad_initial
 
 
@@ -82,7 +83,6 @@ class _Plan:
     block: int
     chunk: int
     chunks: int
-    single: bool
 
     @property
     def grid(self) -> tuple[int]:
@@ -93,13 +93,10 @@ class _Plan:
         return self.length, self.chunk, self.chunks
 
     def options(self, rows: int) -> dict[str, Any]:
-        rows = rows if self.single else rows // 2
-        return {
-            "N": self.n,
-            "ROWS": min(rows, triton.next_power_of_2(self.length)),
-            "BLOCK": self.block,
-            "num_warps": 1,
-        }
+        rows = min(rows, self.chunk)
+        segments = min(SEGMENTS, self.chunk // rows)  # so that a tile is never longer than a chunk
+        warps = max(1, segments * self.block // 128)  # a thread has four channels
+        return {"N": self.n, "ROWS": rows, "SEGMENTS": segments, "BLOCK": self.block, "num_warps": warps}
 
     def carries(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """The state at the end of each chunk, and whether a state that enters the chunk reaches its end."""
@@ -110,12 +107,12 @@ class _Plan:
 def _plan(u: Tensor) -> _Plan:
     batch, length, _, n = u.shape
     block = min(BLOCK, triton.next_power_of_2(n))
-    asked = batch * triton.cdiv(n, block) * block * 2 * ROWS * 2 * u.itemsize
+    programs = batch * triton.cdiv(n, block)
     chunk = triton.next_power_of_2(length)
-    if asked < BUSY and length >= SHORTEST_CUT:
-        while chunk > SHORTEST_CHUNK and asked * length // chunk < TARGET:
+    if programs < FEW and length >= SHORTEST_CUT:
+        while chunk > SHORTEST_CHUNK and programs * length < MANY * chunk:
             chunk //= 2
-    return _Plan(batch, length, n, block, chunk, triton.cdiv(length, chunk), u.dtype != torch.float64)
+    return _Plan(batch, length, n, block, chunk, triton.cdiv(length, chunk))
 
 
 def _chain(plan: _Plan, ends: Tensor, alive: Tensor, lam: Tensor, initial: Tensor, conjugate: bool) -> Tensor:
@@ -137,141 +134,244 @@ def _on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
 
 
 # The kernels. Memory holds, for each sequence and step, the real parts and then the imaginary parts. The link between
-# a step and the one walked before it is cut where the later of the two starts a new sequence.
+# a step and the one walked before it is cut where the later of the two starts a new sequence. Tensors are (segments,
+# channels). Of a tile's rows, row r holds step r of every segment.
 
 
 @triton.jit(do_not_specialize=["length", "chunk", "chunks"])
 def _scan(
     u, lam, starts, resets, states, ends, alive, length, chunk, chunks,
     ENDS_ONLY: tl.constexpr, REVERSE: tl.constexpr, RESETS: tl.constexpr,
-    N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     b, s, n, inside = _place(chunks, N, BLOCK)
+    first = tl.arange(0, SEGMENTS)[:, None] * ROWS  # of each segment
     t0 = s * chunk
-    steps = tl.minimum(chunk, length - t0)
-    limit = tl.where(inside, steps, 0)  # no step is there for channels that are not
+    steps = tl.minimum(chunk, length - t0).to(tl.int32)
+    limit = tl.where(inside, steps - first, 0)  # a segment's steps from here on; none for channels that are not there
     k = length - 1 - t0 if REVERSE else t0
     FORTH: tl.constexpr = -1 if REVERSE else 1
     ROW: tl.constexpr = 2 * N * FORTH
-    u += (b * length + k) * 2 * N + n
-    states += (b * length + k) * 2 * N + n
+    TILE: tl.constexpr = SEGMENTS * ROWS
+    at = (b * length + k) * 2 * N + n + first * ROW
+    u += at
+    states += at
     resets_of_b = resets + b * length if RESETS else resets
+    zero = tl.zeros((SEGMENTS, BLOCK), lam.dtype.element_ty)
     lr, li = _load_planes(lam + n, N, inside, lam.dtype.element_ty)
-    if ENDS_ONLY:
-        xr, xi = tl.zeros_like(lr), tl.zeros_like(li)
-    else:
-        xr, xi = _load_planes(starts + (b * chunks + s) * 2 * N + n, N, inside, lam.dtype.element_ty)
-    reaches = 1
+    lr, li = lr + zero, li + zero
+    cr, ci = zero, zero  # the state before the tile
+    if not ENDS_ONLY:
+        cr, ci = _load_planes(starts + (b * chunks + s) * 2 * N + n, N, inside, lam.dtype.element_ty)
+        cr, ci = cr + zero, ci + zero
+    Rr, Ri = _power(lr, li, ROWS)
+    cuts = tl.zeros((SEGMENTS, 1), tl.int32)
+    full = (steps - 1) // TILE * TILE  # at least one step is left for the last tile
     ur, ui = _ask(u, 0, limit, N, ROW, ROWS)
-    for t in range(0, steps, ROWS):
-        u += ROWS * ROW
-        next_ur, next_ui = _ask(u, t + ROWS, limit, N, ROW, ROWS)
-        cut = ()
-        if RESETS:
+    for t in range(0, full, TILE):
+        u += TILE * ROW
+        next_ur, next_ui = _ask(u, t + TILE, limit, N, ROW, ROWS)
+        cut = _cuts(resets_of_b, k + (t + first) * FORTH, length, FORTH, REVERSE, RESETS, ROWS)
+        ar, ai, er, ei, cuts = _walk(ur, ui, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
+        xr, xi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, SEGMENTS)
+        if not ENDS_ONLY:
             for r in tl.static_range(ROWS):
-                cut = cut + (_cut(resets_of_b, k + r * FORTH, length, REVERSE),)
-        for r in tl.static_range(ROWS):
-            there = t + r < limit
-            pr, pi = xr, xi
-            if RESETS:
-                pr, pi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
-                reaches = tl.where(t + r < steps, tl.where(cut[r], 0, reaches), reaches)
-            xr = tl.where(there, lr * pr - li * pi + ur[r].to(lr.dtype), xr)
-            xi = tl.where(there, lr * pi + li * pr + ui[r].to(lr.dtype), xi)
-            if not ENDS_ONLY:
-                tl.store(states + r * ROW, xr.to(states.dtype.element_ty), mask=there)
-                tl.store(states + r * ROW + N, xi.to(states.dtype.element_ty), mask=there)
+                if RESETS:
+                    xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
+                xr, xi = lr * xr - li * xi + ur[r].to(lr.dtype), lr * xi + li * xr + ui[r].to(lr.dtype)
+                _store_row(states + r * ROW, xr, xi, inside, N, N % BLOCK != 0)
         ur, ui = next_ur, next_ui
-        states += ROWS * ROW
-        k += ROWS * FORTH
-    if ENDS_ONLY:
-        _store_planes(ends + (b * chunks + s) * 2 * N + n, N, inside, xr, xi)
-        tl.store(alive + b * chunks + s, reaches)
-    elif s == chunks - 1:
+        states += TILE * ROW
+    cut = _cuts(resets_of_b, k + (full + first) * FORTH, length, FORTH, REVERSE, RESETS, ROWS)
+    ar, ai, er, ei, cuts = _walk(ur, ui, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
+    xr, xi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, SEGMENTS)
+    if ENDS_ONLY:  # what the last chunk, which may not be full, ends with is not needed
+        _store_planes(ends + (b * chunks + s) * 2 * N + n + 0 * first, N, inside & (first == 0), cr, ci)
+        tl.store(alive + b * chunks + s, (tl.sum(cuts) == 0).to(tl.int32))
+    else:
+        fr, fi = zero, zero  # the state after the last step
+        for r in tl.static_range(ROWS):
+            if RESETS:
+                xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
+            xr, xi = lr * xr - li * xi + ur[r].to(lr.dtype), lr * xi + li * xr + ui[r].to(lr.dtype)
+            _store_row(states + r * ROW, xr, xi, full + r < limit, N, True)
+            last = full + first + r == steps - 1
+            fr, fi = tl.where(last, xr, fr), tl.where(last, xi, fi)
         if RESETS and REVERSE:  # the link to what would come before the first step
-            first = tl.load(resets_of_b) != 0
-            xr, xi = tl.where(first, 0.0, xr), tl.where(first, 0.0, xi)
-        _store_planes(ends + b * 2 * N + n, N, inside, xr, xi)
+            begins = tl.load(resets_of_b) != 0
+            fr, fi = tl.where(begins, 0.0, fr), tl.where(begins, 0.0, fi)
+        if s == chunks - 1:
+            _store_planes(ends + b * 2 * N + n, N, inside, tl.sum(fr, axis=0)[None, :], tl.sum(fi, axis=0)[None, :])
 
 
 @triton.jit(do_not_specialize=["length", "chunk", "chunks"])
 def _scan_backward(
     grad, states, lam, initial, starts, resets, grad_u, ends, partial, alive, length, chunk, chunks,
     ENDS_ONLY: tl.constexpr, REVERSE: tl.constexpr, RESETS: tl.constexpr,
-    N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     b, s, n, inside = _place(chunks, N, BLOCK)
+    first = tl.arange(0, SEGMENTS)[:, None] * ROWS
     t0 = s * chunk
-    steps = tl.minimum(chunk, length - t0)
-    limit = tl.where(inside, steps, 0)
-    limit_before = tl.where(inside, tl.minimum(steps, length - 1 - t0), 0)  # where a state came before
+    steps = tl.minimum(chunk, length - t0).to(tl.int32)
+    limit = tl.where(inside, steps - first, 0)
+    limit_before = tl.where(
+        inside, tl.minimum(steps, (length - 1 - t0).to(tl.int32)) - first, 0
+    )  # where a state came before
     k = t0 if REVERSE else length - 1 - t0
     FORTH: tl.constexpr = 1 if REVERSE else -1  # against the scan: to the step that came before
     ROW: tl.constexpr = 2 * N * FORTH
-    grad += (b * length + k) * 2 * N + n
-    grad_u += (b * length + k) * 2 * N + n
-    states += (b * length + k) * 2 * N + n + ROW
+    TILE: tl.constexpr = SEGMENTS * ROWS
+    at = (b * length + k) * 2 * N + n + first * ROW
+    grad += at
+    grad_u += at
+    states += at + ROW
     resets_of_b = resets + b * length if RESETS else resets
+    zero = tl.zeros((SEGMENTS, BLOCK), lam.dtype.element_ty)
     lr, li = _load_planes(lam + n, N, inside, lam.dtype.element_ty)
-    if ENDS_ONLY:
-        cr, ci = tl.zeros_like(lr), tl.zeros_like(li)
-    else:
+    lr, li = lr + zero, zero - li  # conj(λ)
+    cr, ci = zero, zero  # what goes back from the step walked before, conj(λ)·g
+    if not ENDS_ONLY:
         cr, ci = _load_planes(starts + (b * chunks + s) * 2 * N + n, N, inside, lam.dtype.element_ty)
-    reaches = 1
+        cr, ci = cr + zero, ci + zero
+    cuts = tl.zeros((SEGMENTS, 1), tl.int32)
     if RESETS and REVERSE:
         if s == 0:
-            first = tl.load(resets_of_b) != 0
-            cr, ci = tl.where(first, 0.0, cr), tl.where(first, 0.0, ci)
-            reaches = tl.where(first, 0, reaches)
-    gr, gi = tl.zeros_like(lr), tl.zeros_like(li)
-    dr, di = tl.zeros_like(lr).to(tl.float64), tl.zeros_like(li).to(tl.float64)
+            begins = tl.load(resets_of_b) != 0
+            cr, ci = tl.where(begins, 0.0, cr), tl.where(begins, 0.0, ci)
+            cuts += begins.to(tl.int32)
+    Rr, Ri = _power(lr, li, ROWS)
+    dr, di = zero.to(tl.float64), zero.to(tl.float64)
+    full = (steps - 1) // TILE * TILE
+    BEFORE: tl.constexpr = 0 if ENDS_ONLY else ROWS
     vr, vi = _ask(grad, 0, limit, N, ROW, ROWS)
-    pr, pi = _ask(states, 0, limit_before, N, ROW, 0 if ENDS_ONLY else ROWS)
-    for t in range(0, steps, ROWS):
-        grad += ROWS * ROW
-        states += ROWS * ROW
-        next_vr, next_vi = _ask(grad, t + ROWS, limit, N, ROW, ROWS)
-        next_pr, next_pi = _ask(states, t + ROWS, limit_before, N, ROW, 0 if ENDS_ONLY else ROWS)
-        cut = ()
-        if RESETS:
+    pr, pi = _ask(states, 0, limit_before, N, ROW, BEFORE)
+    for t in range(0, full, TILE):
+        grad += TILE * ROW
+        states += TILE * ROW
+        next_vr, next_vi = _ask(grad, t + TILE, limit, N, ROW, ROWS)
+        next_pr, next_pi = _ask(states, t + TILE, limit_before, N, ROW, BEFORE)
+        cut = _cuts(resets_of_b, k + (t + first) * FORTH, length, FORTH, REVERSE, RESETS, ROWS)
+        ar, ai, er, ei, cuts = _walk_back(vr, vi, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
+        br, bi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, SEGMENTS)
+        if not ENDS_ONLY:
+            er, ei = zero, zero
             for r in tl.static_range(ROWS):
-                cut = cut + (_cut(resets_of_b, k + r * FORTH, length, REVERSE),)
-        er, ei = tl.zeros_like(lr), tl.zeros_like(li)
-        for r in tl.static_range(ROWS):
-            there = t + r < limit
-            gr = tl.where(there, vr[r].to(lr.dtype) + cr, gr)
-            gi = tl.where(there, vi[r].to(lr.dtype) + ci, gi)
-            br, bi = lr * gr + li * gi, lr * gi - li * gr
-            if RESETS:
-                br, bi = tl.where(cut[r], 0.0, br), tl.where(cut[r], 0.0, bi)
-                reaches = tl.where(t + r < steps, tl.where(cut[r], 0, reaches), reaches)
-            cr, ci = tl.where(there, br, cr), tl.where(there, bi, ci)
-            if not ENDS_ONLY:
+                gr, gi = vr[r].to(lr.dtype) + br, vi[r].to(lr.dtype) + bi
+                br, bi = lr * gr - li * gi, lr * gi + li * gr
                 xr, xi = pr[r].to(lr.dtype), pi[r].to(lr.dtype)
                 if RESETS:
+                    br, bi = tl.where(cut[r], 0.0, br), tl.where(cut[r], 0.0, bi)
                     xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
                 er += xr * gr + xi * gi
                 ei += xr * gi - xi * gr
-                tl.store(grad_u + r * ROW, gr.to(grad_u.dtype.element_ty), mask=there)
-                tl.store(grad_u + r * ROW + N, gi.to(grad_u.dtype.element_ty), mask=there)
+                _store_row(grad_u + r * ROW, gr, gi, inside, N, N % BLOCK != 0)
+            dr += er.to(tl.float64)
+            di += ei.to(tl.float64)
+        vr, vi, pr, pi = next_vr, next_vi, next_pr, next_pi
+        grad_u += TILE * ROW
+    cut = _cuts(resets_of_b, k + (full + first) * FORTH, length, FORTH, REVERSE, RESETS, ROWS)
+    ar, ai, er, ei, cuts = _walk_back(vr, vi, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
+    br, bi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, SEGMENTS)
+    if ENDS_ONLY:
+        _store_planes(ends + (b * chunks + s) * 2 * N + n + 0 * first, N, inside & (first == 0), cr, ci)
+        tl.store(alive + b * chunks + s, (tl.sum(cuts) == 0).to(tl.int32))
+    else:
+        sr, si = _load_planes(initial + b * 2 * N + n, N, inside, lam.dtype.element_ty)
+        if RESETS and not REVERSE:
+            begins = tl.load(resets_of_b) != 0
+            sr, si = tl.where(begins, 0.0, sr), tl.where(begins, 0.0, si)
+        er, ei = zero, zero
+        fr, fi = zero, zero
+        for r in tl.static_range(ROWS):
+            there = full + r < limit
+            gr = tl.where(there, vr[r].to(lr.dtype) + br, 0.0)
+            gi = tl.where(there, vi[r].to(lr.dtype) + bi, 0.0)
+            br, bi = lr * gr - li * gi, lr * gi + li * gr
+            xr, xi = pr[r].to(lr.dtype), pi[r].to(lr.dtype)
+            if RESETS:
+                br, bi = tl.where(cut[r], 0.0, br), tl.where(cut[r], 0.0, bi)
+                xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
+            last = t0 + full + first + r == length - 1  # before it came the initial state
+            xr, xi = tl.where(last, sr, xr), tl.where(last, si, xi)
+            fr, fi = tl.where(last, br, fr), tl.where(last, bi, fi)
+            er += xr * gr + xi * gi
+            ei += xr * gi - xi * gr
+            _store_row(grad_u + r * ROW, gr, gi, there, N, True)
         dr += er.to(tl.float64)
         di += ei.to(tl.float64)
-        vr, vi, pr, pi = next_vr, next_vi, next_pr, next_pi
-        grad_u += ROWS * ROW
-        k += ROWS * FORTH
-    if ENDS_ONLY:
-        _store_planes(ends + (b * chunks + s) * 2 * N + n, N, inside, cr, ci)
-        tl.store(alive + b * chunks + s, reaches)
-    else:
         if s == chunks - 1:
-            _store_planes(ends + b * 2 * N + n, N, inside, cr, ci)
-            xr, xi = _load_planes(initial + b * 2 * N + n, N, inside, lam.dtype.element_ty)
-            if RESETS and not REVERSE:
-                first = tl.load(resets_of_b) != 0
-                xr, xi = tl.where(first, 0.0, xr), tl.where(first, 0.0, xi)
-            dr += (xr * gr + xi * gi).to(tl.float64)
-            di += (xr * gi - xi * gr).to(tl.float64)
-        _store_planes(partial + (b * chunks + s) * 2 * N + n, N, inside, dr, di)
+            _store_planes(ends + b * 2 * N + n, N, inside, tl.sum(fr, axis=0)[None, :], tl.sum(fi, axis=0)[None, :])
+        sums = tl.sum(dr, axis=0)[None, :], tl.sum(di, axis=0)[None, :]
+        _store_planes(partial + (b * chunks + s) * 2 * N + n, N, inside, sums[0], sums[1])
+
+
+@triton.jit
+def _walk(ur, ui, lr, li, Rr, Ri, cut, cuts, RESETS: tl.constexpr, ROWS: tl.constexpr):
+    """Each segment from zero: a and e of x ↦ a·x + e, and the cuts counted."""
+    ar, ai = Rr, Ri
+    xr, xi = tl.zeros_like(lr), tl.zeros_like(li)
+    for r in tl.static_range(ROWS):
+        if RESETS:
+            xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
+            ar, ai = tl.where(cut[r], 0.0, ar), tl.where(cut[r], 0.0, ai)
+            cuts += cut[r].to(tl.int32)
+        xr, xi = lr * xr - li * xi + ur[r].to(lr.dtype), lr * xi + li * xr + ui[r].to(lr.dtype)
+    return ar, ai, xr, xi, cuts
+
+
+@triton.jit
+def _walk_back(vr, vi, lr, li, Rr, Ri, cut, cuts, RESETS: tl.constexpr, ROWS: tl.constexpr):
+    """The same for what goes back: c ↦ conj(λ)·(v + c) at each step."""
+    ar, ai = Rr, Ri
+    cr, ci = tl.zeros_like(lr), tl.zeros_like(li)
+    for r in tl.static_range(ROWS):
+        gr, gi = vr[r].to(lr.dtype) + cr, vi[r].to(lr.dtype) + ci
+        cr, ci = lr * gr - li * gi, lr * gi + li * gr
+        if RESETS:
+            cr, ci = tl.where(cut[r], 0.0, cr), tl.where(cut[r], 0.0, ci)
+            ar, ai = tl.where(cut[r], 0.0, ar), tl.where(cut[r], 0.0, ai)
+            cuts += cut[r].to(tl.int32)
+    return ar, ai, cr, ci, cuts
+
+
+@triton.jit
+def _put_together(ar, ai, er, ei, cr, ci, SEGMENTS: tl.constexpr):
+    """From each segment's x ↦ a·x + e and the state c before the first: where each starts, and the state at the end."""
+    one, zero = tl.zeros_like(ar) + 1, tl.zeros_like(ar)
+    maps = tl.associative_scan((ar, ai, er, ei, one, zero, zero, zero), 0, _then)
+    ar, ai, er, ei, pr, pi, fr, fi = maps
+    last = tl.arange(0, SEGMENTS)[:, None] == SEGMENTS - 1
+    xr = tl.sum(tl.where(last, ar * cr - ai * ci + er, 0.0), axis=0)[None, :]
+    xi = tl.sum(tl.where(last, ar * ci + ai * cr + ei, 0.0), axis=0)[None, :]
+    return pr * cr - pi * ci + fr, pr * ci + pi * cr + fi, xr + zero, xi + zero
+
+
+@triton.jit
+def _then(
+    ar, ai, er, ei, pr, pi, fr, fi,
+    next_ar, next_ai, next_er, next_ei, next_pr, next_pi, next_fr, next_fi,
+):  # fmt: skip
+    """The map of two stretches of segments, x ↦ a·x + e, and that of all segments but the last, x ↦ p·x + f."""
+    return (
+        next_ar * ar - next_ai * ai,
+        next_ar * ai + next_ai * ar,
+        next_ar * er - next_ai * ei + next_er,
+        next_ar * ei + next_ai * er + next_ei,
+        next_pr * ar - next_pi * ai,
+        next_pr * ai + next_pi * ar,
+        next_pr * er - next_pi * ei + next_fr,
+        next_pr * ei + next_pi * er + next_fi,
+    )
+
+
+@triton.jit
+def _power(lr, li, ROWS: tl.constexpr):
+    """λ^ROWS."""
+    pr, pi = lr, li
+    for _ in tl.static_range(ROWS - 1):
+        pr, pi = pr * lr - pi * li, pr * li + pi * lr
+    return pr, pi
 
 
 @triton.jit(do_not_specialize=["chunks", "doublings"])
@@ -300,7 +400,7 @@ def _place(chunks, N: tl.constexpr, BLOCK: tl.constexpr):
     """The sequence, chunk and channels of this program."""
     BLOCKS: tl.constexpr = (N + BLOCK - 1) // BLOCK
     program = tl.program_id(0).to(tl.int64)
-    n = (program % BLOCKS) * BLOCK + tl.arange(0, BLOCK)
+    n = (program % BLOCKS) * BLOCK + tl.arange(0, BLOCK)[None, :]
     unit = program // BLOCKS
     return unit // chunks, unit % chunks, n, n < N
 
@@ -317,11 +417,33 @@ def _ask(pointer, t, limit, N: tl.constexpr, ROW: tl.constexpr, ROWS: tl.constex
 
 
 @triton.jit
+def _cuts(
+    resets, k, length, FORTH: tl.constexpr, REVERSE: tl.constexpr, RESETS: tl.constexpr, ROWS: tl.constexpr
+):  # fmt: skip
+    """`_cut` of the steps of each row; k are those of the first, the others follow in the order of the walk."""
+    cut = ()
+    if RESETS:
+        for r in tl.static_range(ROWS):
+            cut = cut + (_cut(resets, k + r * FORTH, length, REVERSE),)
+    return cut
+
+
+@triton.jit
 def _cut(resets, k, length, REVERSE: tl.constexpr):
     """Whether no state comes to step k from the step that the scan walks before it; anything where k is no step."""
     later = k + 1 if REVERSE else k
     flag = tl.load(resets + tl.minimum(tl.maximum(later, 0), length - 1)) != 0
     return tl.where(later < length, flag, False)
+
+
+@triton.jit
+def _store_row(pointer, re, im, there, N: tl.constexpr, MASKED: tl.constexpr):
+    if MASKED:
+        tl.store(pointer, re.to(pointer.dtype.element_ty), mask=there)
+        tl.store(pointer + N, im.to(pointer.dtype.element_ty), mask=there)
+    else:
+        tl.store(pointer, re.to(pointer.dtype.element_ty))
+        tl.store(pointer + N, im.to(pointer.dtype.element_ty))
 
 
 @triton.jit

@@ -51,13 +51,26 @@ def test_glu_kernels_in_the_interpreter(shape: tuple[int, int, int], masked: boo
     inputs = [t.double().requires_grad_() for t in (x, g, b, h)]
     mask = mask_for(x, masked) if shape[1] else None
     grad = torch.randn(shape)
-    expected = fused.glu_skip(*inputs[:3], inputs[3] if half else None, mask)
+    expected = fused.glu_skip(inputs[0], inputs[1], inputs[2], inputs[3] if half else None, mask)
     wanted = torch.autograd.grad((grad * expected).sum(), inputs, allow_unused=True, materialize_grads=True)
     assert relative_error(gpu.glu_skip(x, g, b, h if half else None, mask), expected) < 1e-6
     grad_g, grad_b, grad_h = gpu.glu_skip_backward(grad, g, b, h if half else None, mask)
     assert relative_error(grad_g, wanted[1]) < 1e-6
     assert relative_error(grad_b.sum(0), wanted[2]) < 1e-5
     assert not half or relative_error(grad_h, wanted[3]) < 1e-6
+
+
+@SHAPES
+@pytest.mark.parametrize("padded", [True, False], ids=["padded", "whole"])
+def test_moments_in_the_interpreter(shape: tuple[int, int, int], padded: bool) -> None:
+    x, near = 30 + torch.randn(shape), 30 + torch.randn(shape[2])
+    real = torch.rand(shape[:2]) < 0.7 if padded else None
+    chosen = x.double() if real is None else x.double()[real]
+    apart = (chosen - near).reshape(-1, shape[2])
+    for came, power in zip(gpu.moments(x, near, real), (1, 2), strict=True):
+        assert relative_error(came.sum(0), apart.pow(power).sum(0)) < 1e-5
+    for formula, power in zip(fused.moments(x.double(), near, real), (1, 2), strict=True):
+        assert relative_error(formula, apart.pow(power).sum(0)) < 1e-12
 
 
 def test_far_from_zero_gelu_is_exact() -> None:
@@ -76,7 +89,7 @@ def test_far_from_zero_gelu_is_exact() -> None:
 @pytest.mark.parametrize("lengths", [None, torch.tensor([16, 3, 9, 1])], ids=["whole", "padded"])
 @pytest.mark.parametrize("c", [1, 4])
 def test_the_fused_block_is_the_plain_one(
-    kind: dict[str, Any], bidirectional: bool, mixing: str, lengths: Tensor | None, c: int
+    kind: dict[str, Any], bidirectional: bool, mixing: Any, lengths: Tensor | None, c: int
 ) -> None:
     """Outputs, gradients and running statistics, by the formulas of the kernels in double precision."""
     options = {"bidirectional": bidirectional}
@@ -88,7 +101,7 @@ def test_the_fused_block_is_the_plain_one(
         dropout=0.3,
         mixing=mixing,
         options=options,
-        **kind,  # type: ignore[arg-type]
+        **kind,
     )
     model = linrnn.Model(config).double()
     inputs = torch.randint(9, (4, 16)) if "vocabulary" in kind else torch.randn(4, 16, 3, dtype=torch.float64)
@@ -98,7 +111,7 @@ def test_the_fused_block_is_the_plain_one(
         torch.manual_seed(1)  # the same dropout
         with (
             patch("linrnn.model.fused.available", lambda x, fast=fast: fast),
-            patch.multiple(op, gelu_skip=_gelu_skip, glu_skip=_glu_skip),
+            patch.multiple(op, gelu_skip=_gelu_skip, glu_skip=_glu_skip, moments=_moments),
             patch.object(linrnn.LRU, "_chunk", lambda self, u, fast=fast: c if fast else 1),
         ):
             output = twin(inputs, lengths=lengths)
@@ -118,6 +131,11 @@ def _glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | 
     return x + (mixed if mask is None else mixed * mask)
 
 
+def _moments(x: Tensor, near: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
+    apart = (x - near if real is None else (x - near)[real]).reshape(-1, x.shape[2])
+    return apart.sum(0, keepdim=True), apart.square().sum(0, keepdim=True)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @MASKED
@@ -134,16 +152,24 @@ def test_the_operators_on_a_gpu(dtype: torch.dtype, masked: bool) -> None:
         (fused.glu_skip, (x, g, b, None, mask)),
         (fused.glu_skip, (x, g[..., :192].contiguous(), b[:192].clone(), h, mask)),
     ]
-    for function, arguments in cases:
+    real = torch.rand(3, 333, device="cuda") < 0.7
+    for function, arguments in [*cases, (_spread, (x, d, real)), (_spread, (x, d, None))]:
         answers = []
         for exact in (False, True):
-            tensors = [None if t is None else (t.double() if exact else t.clone()) for t in arguments]
+            tensors = [
+                None if t is None else (t.double() if exact and t.is_floating_point() else t.clone()) for t in arguments
+            ]
             leaves = [t.requires_grad_() for t in tensors[:-1] if t is not None]
             out = function(*tensors)
             answers.append([out, *torch.autograd.grad((weights * out).sum(), leaves, allow_unused=True)])
         for came, expected in zip(*answers, strict=True):
             assert (came is None) == (expected is None)
             assert came is None or relative_error(came.cpu(), expected.cpu()) < tolerance
+
+
+def _spread(x: Tensor, near: Tensor, real: Tensor | None) -> Tensor:
+    total, square = fused.moments(x, near.detach(), real)
+    return total.sin() * square + torch.zeros_like(x)
 
 
 @pytest.mark.gpu

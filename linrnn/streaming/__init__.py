@@ -1,0 +1,190 @@
+"""Streaming: a model that takes one step at a time, as fast as the machine allows."""
+
+import copy
+import importlib.util
+from collections.abc import Callable
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from linrnn.cores import LRU
+from linrnn.errors import shape, wrong_type, wrong_value
+from linrnn.model import Model, ModelState
+from linrnn.recurrence.op import carry_dtype
+from linrnn.streaming import reference
+from linrnn.streaming.weights import Weights, fold
+
+__all__ = ["Stream"]
+
+HALF = (torch.bfloat16, torch.float16)
+
+
+class Stream:
+    """A causal model that takes its input step by step and keeps the state: what `Model.step` computes, much faster.
+
+    All that is the same at every step is prepared once: norm and γ are folded into the matrices, few sequences on a CPU
+    go through one compiled call a step, and on a GPU a step is a CUDA graph.
+
+    Args:
+        model: a causal model of one document in eval mode. Its weights are copied: `refresh` takes them anew.
+        batch: the number of sequences, each one with its own state.
+        dtype: the type in which the blocks' matrices are kept: that of the model if None; torch.bfloat16 and
+            torch.float16 make a GPU faster. States stay in float32 or better.
+
+    Example:
+        >>> model = Model(ModelConfig(vocabulary=18, classes=10, d_model=64, d_state=64, depth=2)).eval()
+        >>> stream = Stream(model)
+        >>> for token in [3, 1, 4]:
+        ...     logits = stream.step(torch.tensor([token]))
+    """
+
+    def __init__(self, model: Model, batch: int = 1, *, dtype: torch.dtype | None = None) -> None:
+        if not isinstance(model, Model):
+            raise wrong_type("model", "a linrnn.Model", type(model).__name__)
+        model._require_streaming("Stream")
+        if isinstance(batch, bool) or not isinstance(batch, int):
+            raise wrong_type("batch", "an integer", repr(batch))
+        if batch < 1:
+            raise wrong_value("batch", "at least 1", batch)
+        parameter = next(model.parameters())
+        if dtype not in (None, parameter.dtype, *HALF):
+            raise wrong_value("dtype", f"None, {parameter.dtype} as the model, torch.bfloat16 or torch.float16", dtype)
+        self.model, self.batch, self.dtype = model, batch, dtype or parameter.dtype
+        self._dtype = parameter.dtype
+        cores, total, steps = model.initial_state(batch)
+        states = torch.stack(cores) if cores else total.new_empty(0)
+        self._state = ModelState(tuple(states), total, steps)
+        if model.config.channels is None:
+            self._inputs = total.new_zeros(batch, dtype=torch.int64)
+        else:
+            self._inputs = parameter.new_zeros(batch, model.config.channels)
+        self._weights: Weights | Model
+        kernels = _kernels(model, batch, self.dtype)
+        if kernels is None:
+            self._weights = copy.deepcopy(model)
+            step = _model_stepper(self._weights, self._state, self.dtype)
+        else:
+            self._weights = fold(model, self.dtype)
+            eps = model.blocks[0].norm.eps if model.config.norm == "layer" else 0.0
+            step = kernels.stepper(self._weights, states, total, steps, eps, model.config.pooling == "mean")
+        self._step = _captured(step, self._inputs) if parameter.is_cuda else step
+        self.reset()  # from the rehearsals of a capture
+
+    @torch.no_grad()
+    def step(self, inputs: Tensor) -> Tensor:
+        """The next step of all sequences: inputs (batch, channels), or tokens (batch,), to (batch, classes).
+
+        With pooling the output is the prediction from all steps since the start.
+        """
+        like = self._inputs
+        known = isinstance(inputs, Tensor) and inputs.dtype == like.dtype and inputs.device == like.device
+        if not known or inputs.shape != like.shape:
+            self.model._check_input(inputs, 1)
+            if inputs.shape != like.shape:
+                raise wrong_value("inputs", f"shape {tuple(like.shape)} for a batch of {self.batch}", shape(inputs))
+            inputs = inputs.to(like.dtype)
+        return self._step(inputs.detach()).to(self._dtype)
+
+    @property
+    def state(self) -> ModelState:
+        """A copy of the state, to go on from with `Model.step`, `Model.chunk` or another stream; set it to theirs."""
+        cores, total, steps = self._state
+        return ModelState(tuple(core.clone() for core in cores), total.clone(), steps.clone())
+
+    @state.setter
+    @torch.no_grad()
+    def state(self, state: ModelState) -> None:
+        self.model._check_state(state)
+        pairs = list(zip(_tensors(self._state), _tensors(state), strict=True))
+        for ours, theirs in pairs:
+            if theirs.shape != ours.shape:
+                raise wrong_value("state", f"shape {tuple(ours.shape)} for a batch of {self.batch}", shape(theirs))
+        for ours, theirs in pairs:
+            ours.copy_(theirs)
+
+    @torch.no_grad()
+    def reset(self, which: Tensor | None = None) -> None:
+        """Start anew: the sequences where `which`, bool (batch,), is true; all if None."""
+        if which is None:
+            which = torch.ones_like(self._state.steps, dtype=torch.bool)
+        if not isinstance(which, Tensor) or which.dtype != torch.bool:
+            came = which.dtype if isinstance(which, Tensor) else type(which).__name__
+            raise wrong_type("which", "a tensor of torch.bool", came)
+        if which.shape != (self.batch,):
+            raise wrong_value("which", f"shape {(self.batch,)} (batch,)", shape(which))
+        which = which.to(self._inputs.device)
+        for tensor in _tensors(self._state):
+            tensor.masked_fill_(which.view(-1, *[1] * (tensor.dim() - 1)), 0)
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Take the weights of the model as they are now; the state stays."""
+        self.model._require_streaming("refresh")
+        if isinstance(self._weights, Model):
+            self._weights.load_state_dict(self.model.state_dict())
+            return
+        for ours, theirs in zip(self._weights, fold(self.model, self.dtype), strict=True):
+            ours.copy_(theirs)
+
+
+def _kernels(model: Model, batch: int, dtype: torch.dtype) -> ModuleType | None:
+    """The module whose `stepper` is the fastest for this model; None for the model's own step."""
+    if model.config.depth == 0 or any(type(block.core) is not LRU for block in model.blocks):
+        return None
+    parameter = next(model.parameters())
+    if parameter.device.type == "cpu" and dtype == carry_dtype(parameter.dtype):
+        from linrnn.streaming import cpu
+
+        return cpu if batch <= cpu.FEW else reference
+    if parameter.is_cuda and parameter.dtype != torch.float64 and model.config.norm == "batch" and _has_triton():
+        from linrnn.streaming import gpu
+
+        return gpu
+    return reference
+
+
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def _model_stepper(model: Model, state: ModelState, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    """The model's own step, which moves the state in place."""
+    device, own = state.total.device.type, next(model.parameters()).dtype
+
+    def step(inputs: Tensor) -> Tensor:
+        if dtype == own:
+            outputs, after = model.step(inputs, state)
+        else:
+            with torch.autocast(device, dtype, cache_enabled=False):
+                outputs, after = model.step(inputs, state)
+        for old, new in zip(_tensors(state), _tensors(after), strict=True):
+            old.copy_(new)
+        return outputs
+
+    return step
+
+
+@torch.no_grad()
+def _captured(step: Callable[[Tensor], Tensor], inputs: Tensor) -> Callable[[Tensor], Tensor]:
+    """The same step from a CUDA graph: neither Python nor gaps between the kernels."""
+    with torch.cuda.device(inputs.device):
+        graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):  # kernels are compiled, libraries make their workspaces
+                step(inputs)
+            with torch.cuda.graph(graph, stream=side):
+                outputs = step(inputs)
+        torch.cuda.current_stream().wait_stream(side)
+
+    def replay(given: Tensor) -> Tensor:
+        inputs.copy_(given)
+        graph.replay()
+        return outputs.clone()
+
+    return replay
+
+
+def _tensors(state: ModelState) -> tuple[Tensor, ...]:
+    return *state.cores, state.total, state.steps
