@@ -55,8 +55,8 @@ def moments(x: Tensor, near: Tensor, real: Tensor | None) -> tuple[Tensor, Tenso
         real: bool (batch, length), which steps count; None for all.
     """
     if available(x):
-        sums, squares = op.moments(x, near, real)
-        return sums.sum(0), squares.sum(0)
+        total, square = op.moments(x, near, real)
+        return total, square
     wide = torch.promote_types(x.dtype, torch.float32)
     apart = x.to(wide) - near.to(wide)
     if real is not None:

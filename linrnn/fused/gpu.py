@@ -7,10 +7,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linrnn.fused.op import STEPS, parts
 from linrnn.recurrence.gpu import _on
 
-COLUMNS, ROWS = 64, 32  # the features and steps of a tile
+COLUMNS, ROWS, WARPS = 64, 32, 4  # the features and steps of a tile, and who works on it
+STEPS = 128  # of which a program adds up sums, tile by tile
 
 
 def gelu_skip(y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None) -> Tensor:
@@ -22,13 +22,12 @@ def gelu_skip(y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | 
 
 def gelu_skip_backward(
     grad: Tensor, y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     grad, y, x, d, e, mask = _contiguous(grad, y, x, d, e, mask)
-    grad_y, grad_e = y.new_empty(y.shape), e.new_empty(parts(y), y.shape[2])
-    grad_d = e.new_empty(grad_e.shape)
-    tensors = (grad, y, x, d, e, mask, grad_y, grad_d, grad_e)
+    grad_y, sums = y.new_empty(y.shape), _parts(y, 2, y.shape[2])
+    tensors = (grad, y, x, d, e, mask, grad_y, sums)
     _launch(_gelu_skip_backward, STEPS, y, tensors, X=x is not None, MASK=mask is not None)
-    return grad_y, grad_d, grad_e
+    return grad_y, _add_up(sums)
 
 
 def glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None) -> Tensor:
@@ -42,20 +41,34 @@ def glu_skip_backward(
     grad: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     grad, g, b, h, mask = _contiguous(grad, g, b, h, mask)
-    grad_g, grad_b = g.new_empty(g.shape), b.new_empty(parts(g), g.shape[2])
+    grad_g, sums = g.new_empty(g.shape), _parts(g, 1, g.shape[2])
     grad_h = grad.new_empty(0) if h is None else h.new_empty(h.shape)
-    tensors = (grad, g, b, h, mask, grad_g, grad_h, grad_b)
+    tensors = (grad, g, b, h, mask, grad_g, grad_h, sums)
     _launch(_glu_skip_backward, STEPS, grad, tensors, HALF=h is not None, MASK=mask is not None)
-    return grad_g, grad_b, grad_h
+    return grad_g, _add_up(sums)[0], grad_h
 
 
-def moments(x: Tensor, near: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
+def moments(x: Tensor, near: Tensor, real: Tensor | None) -> Tensor:
     x, near, real = _contiguous(x, near, real)
-    sums = near.new_empty(parts(x), x.shape[2], dtype=torch.float32)
-    squares = torch.empty_like(sums)
+    sums = _parts(x, 2, x.shape[2])
     flags = None if real is None else real.view(torch.uint8)
-    _launch(_moments, STEPS, x, (x, near, flags, sums, squares), REAL=real is not None)
-    return sums, squares
+    _launch(_moments, STEPS, x, (x, near, flags, sums), REAL=real is not None)
+    return _add_up(sums)
+
+
+def _parts(x: Tensor, sums: int, columns: int) -> Tensor:
+    """Room for what the programs that take STEPS of (batch, length, ...) add up."""
+    return x.new_empty(x.shape[0] * triton.cdiv(x.shape[1], STEPS), sums, columns, dtype=torch.float32)
+
+
+def _add_up(parts: Tensor) -> Tensor:
+    """The sums over the parts, always in the same order."""
+    sums = parts.new_empty(parts.shape[1:])
+    with _on(parts.device):
+        _sum_parts[(triton.cdiv(sums.numel(), COLUMNS),)](
+            parts, sums, parts.shape[0], WIDTH=sums.numel(), ROWS=64, COLUMNS=COLUMNS, num_warps=8
+        )
+    return sums
 
 
 def _contiguous(*tensors: Tensor | None) -> Any:
@@ -68,7 +81,7 @@ def _launch(kernel: Any, steps: int, like: Tensor, tensors: tuple[Tensor | None,
     if like.numel():
         grid = (batch * triton.cdiv(length, steps) * triton.cdiv(H, COLUMNS),)
         with _on(like.device):
-            kernel[grid](*tensors, length, H=H, STEPS=steps, COLUMNS=COLUMNS, ROWS=ROWS, num_warps=4, **options)
+            kernel[grid](*tensors, length, H=H, STEPS=steps, COLUMNS=COLUMNS, ROWS=ROWS, num_warps=WARPS, **options)
 
 
 @triton.jit(do_not_specialize=["length"])
@@ -90,7 +103,7 @@ def _gelu_skip(
 
 @triton.jit(do_not_specialize=["length"])
 def _gelu_skip_backward(
-    grad, y, x, d, e, mask, grad_y, grad_d, grad_e, length, H: tl.constexpr, X: tl.constexpr, MASK: tl.constexpr,
+    grad, y, x, d, e, mask, grad_y, sums, length, H: tl.constexpr, X: tl.constexpr, MASK: tl.constexpr,
     STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     b, part, first, column, there = _place(length, H, STEPS, COLUMNS)
@@ -116,9 +129,8 @@ def _gelu_skip_backward(
         sum_e += g
         if X:
             sum_d += g * x_here
-    tl.store(grad_e + part * H + column, tl.sum(sum_e, axis=0)[None, :], mask=there)
-    if X:
-        tl.store(grad_d + part * H + column, tl.sum(sum_d, axis=0)[None, :], mask=there)
+    tl.store(sums + part * 2 * H + column, tl.sum(sum_e, axis=0)[None, :], mask=there)
+    tl.store(sums + part * 2 * H + H + column, tl.sum(sum_d, axis=0)[None, :], mask=there)
 
 
 @triton.jit(do_not_specialize=["length"])
@@ -137,7 +149,7 @@ def _glu_skip(
 
 @triton.jit(do_not_specialize=["length"])
 def _glu_skip_backward(
-    grad, g, b, h, mask, grad_g, grad_h, grad_b, length, H: tl.constexpr, HALF: tl.constexpr, MASK: tl.constexpr,
+    grad, g, b, h, mask, grad_g, grad_h, sums, length, H: tl.constexpr, HALF: tl.constexpr, MASK: tl.constexpr,
     STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     s, part, first, column, there = _place(length, H, STEPS, COLUMNS)
@@ -164,15 +176,15 @@ def _glu_skip_backward(
             tl.store(grad_g + at + k * H + H, grad_gate.to(grad_g.dtype.element_ty), mask=inside)
     gate_sums = tl.sum(sum_gate, axis=0)[None, :]
     if HALF:
-        tl.store(grad_b + part * H + column, gate_sums, mask=there)
+        tl.store(sums + part * H + column, gate_sums, mask=there)
     else:
-        tl.store(grad_b + part * 2 * H + column, tl.sum(sum_v, axis=0)[None, :], mask=there)
-        tl.store(grad_b + part * 2 * H + H + column, gate_sums, mask=there)
+        tl.store(sums + part * 2 * H + column, tl.sum(sum_v, axis=0)[None, :], mask=there)
+        tl.store(sums + part * 2 * H + H + column, gate_sums, mask=there)
 
 
 @triton.jit(do_not_specialize=["length"])
 def _moments(
-    x, near, real, sums, squares, length, H: tl.constexpr, REAL: tl.constexpr,
+    x, near, real, sums, length, H: tl.constexpr, REAL: tl.constexpr,
     STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     b, part, first, column, there = _place(length, H, STEPS, COLUMNS)
@@ -186,8 +198,18 @@ def _moments(
         apart = tl.where(inside, _load(x + at, inside) - near_here, 0.0)
         total += apart
         square += apart * apart
-    tl.store(sums + part * H + column, tl.sum(total, axis=0)[None, :], mask=there)
-    tl.store(squares + part * H + column, tl.sum(square, axis=0)[None, :], mask=there)
+    tl.store(sums + part * 2 * H + column, tl.sum(total, axis=0)[None, :], mask=there)
+    tl.store(sums + part * 2 * H + H + column, tl.sum(square, axis=0)[None, :], mask=there)
+
+
+@triton.jit(do_not_specialize=["parts"])
+def _sum_parts(sums, total, parts, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    added = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for start in range(0, parts, ROWS):
+        row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
+        added += tl.load(sums + row * WIDTH + column, mask=(row < parts) & (column < WIDTH), other=0.0)
+    tl.store(total + column, tl.sum(added, axis=0)[None, :], mask=column < WIDTH)
 
 
 @triton.jit

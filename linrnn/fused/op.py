@@ -5,13 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-STEPS = 128  # of which a program of a backward kernel adds up the sums
-
-
-def parts(x: Tensor) -> int:
-    """How many parts a sum over all steps of (batch, length, ...) has."""
-    return x.shape[0] * -(-x.shape[1] // STEPS)
-
 
 @torch.library.custom_op("linrnn::gelu_skip", mutates_args=())
 def gelu_skip(y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None) -> Tensor:
@@ -23,8 +16,8 @@ def gelu_skip(y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | 
 @torch.library.custom_op("linrnn::gelu_skip_backward", mutates_args=())
 def gelu_skip_backward(
     grad: Tensor, y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradient of y, and those of d and e in parts, to be summed; that of x is d times that of y."""
+) -> tuple[Tensor, Tensor]:
+    """The gradient of y, and those of e and d, (2, H); that of x is d times that of y."""
     from linrnn.fused import gpu
 
     return gpu.gelu_skip_backward(grad, y, x, d, e, mask)
@@ -41,24 +34,23 @@ def glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | N
 def glu_skip_backward(
     grad: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of g, of b in parts, to be summed, and of h, empty without h; that of x is the incoming one."""
+    """The gradients of g, b and h, the last empty without h; that of x is the incoming one."""
     from linrnn.fused import gpu
 
     return gpu.glu_skip_backward(grad, g, b, h, mask)
 
 
 @torch.library.custom_op("linrnn::moments", mutates_args=())
-def moments(x: Tensor, near: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The sums over real steps of x - near and of its square, in parts."""
+def moments(x: Tensor, near: Tensor, real: Tensor | None) -> Tensor:
+    """The sums over real steps of x - near and of its square, (2, H)."""
     from linrnn.fused import gpu
 
     return gpu.moments(x, near, real)
 
 
 @moments.register_fake
-def _(x: Tensor, near: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
-    sums = near.new_empty(parts(x), x.shape[2], dtype=torch.float32)
-    return sums, torch.empty_like(sums)
+def _(x: Tensor, near: Tensor, real: Tensor | None) -> Tensor:
+    return near.new_empty(2, x.shape[2], dtype=torch.float32)
 
 
 @gelu_skip.register_fake
@@ -67,9 +59,9 @@ def _(y: Tensor, *_: object) -> Tensor:
 
 
 @gelu_skip_backward.register_fake
-def _(grad: Tensor, y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Any) -> tuple[Tensor, Tensor, Tensor]:
-    sums = e.new_empty(parts(y), y.shape[2])
-    return torch.empty_like(y, memory_format=torch.contiguous_format), sums, torch.empty_like(sums)
+def _(grad: Tensor, y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Any) -> tuple[Tensor, Tensor]:
+    sums = e.new_empty(2, y.shape[2], dtype=torch.float32)
+    return torch.empty_like(y, memory_format=torch.contiguous_format), sums
 
 
 @glu_skip.register_fake
@@ -81,7 +73,7 @@ def _(x: Tensor, *_: object) -> Tensor:
 def _(grad: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Any) -> tuple[Tensor, Tensor, Tensor]:
     like = torch.contiguous_format
     grad_h = grad.new_empty(0) if h is None else torch.empty_like(h, memory_format=like)
-    return torch.empty_like(g, memory_format=like), b.new_empty(parts(g), g.shape[2]), grad_h
+    return torch.empty_like(g, memory_format=like), b.new_empty(g.shape[2], dtype=torch.float32), grad_h
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -90,9 +82,9 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _gelu_skip_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     y, x, d, e, mask = ctx.saved_tensors
-    grad_y, grad_d, grad_e = gelu_skip_backward(grad, y, x, d, e, mask)
+    grad_y, (grad_e, grad_d) = gelu_skip_backward(grad, y, x, d, e, mask)
     grad_x = None if x is None else (grad_y * d).to(x.dtype)  # a compiler adds it up with what else reaches x
-    return grad_y, grad_x, None if x is None else grad_d.sum(0), grad_e.sum(0), None
+    return grad_y, grad_x, None if x is None else grad_d.to(d.dtype), grad_e.to(e.dtype), None
 
 
 def _keep_glu(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -102,20 +94,16 @@ def _keep_glu(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _glu_skip_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     g, b, h, mask = ctx.saved_tensors
     grad_g, grad_b, grad_h = glu_skip_backward(grad, g, b, h, mask)
-    return grad, grad_g, grad_b.sum(0), None if h is None else grad_h, None
+    return grad, grad_g, grad_b.to(b.dtype), None if h is None else grad_h, None
 
 
-def _keep_moments(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-def _moments_backward(ctx: Any, grad_sum: Tensor, grad_square: Tensor) -> tuple[Tensor | None, ...]:
+def _moments_backward(ctx: Any, grad_moments: Tensor) -> tuple[Tensor | None, ...]:
     x, near, real = ctx.saved_tensors
-    of_sum, of_square = (grad[:1].sum(0) for grad in (grad_sum, grad_square))  # every part of a sum has the same
-    grad = of_sum + 2 * of_square * (x - near.float())
+    grad_sum, grad_square = grad_moments
+    grad = grad_sum + 2 * grad_square * (x - near.float())
     return (grad if real is None else torch.where(real.unsqueeze(-1), grad, 0)).to(x.dtype), None, None
 
 
-moments.register_autograd(_moments_backward, setup_context=_keep_moments)
+moments.register_autograd(_moments_backward, setup_context=_keep)
 gelu_skip.register_autograd(_gelu_skip_backward, setup_context=_keep)
 glu_skip.register_autograd(_glu_skip_backward, setup_context=_keep_glu)

@@ -17,8 +17,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK, SEGMENTS = 32, 16  # channels of a program, segments of a tile
-ROWS, ROWS_BACKWARD = 8, {2: 8, 4: 4, 8: 4}  # steps of a segment; backward, by bytes of a number: registers are few
+BLOCK = 32  # channels of a program
+# By the bytes of a number: steps of a segment, segments of a tile, channels of a thread; registers are the limit.
+FORWARD = {2: (8, 16, 4), 4: (8, 16, 4), 8: (4, 16, 4)}
+BACKWARD = {2: (8, 16, 4), 4: (4, 16, 4), 8: (4, 16, 4)}
 FEW, MANY = 100, 512  # with fewer programs a length is cut, until there are so many
 SHORTEST_CUT, SHORTEST_CHUNK = 2048, 256  # steps
 
@@ -29,7 +31,10 @@ def scan(u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse
     if u.numel() == 0:
         return states, final.copy_(initial)
     plan = _plan(u)
-    flags, options = _flags(resets), {"RESETS": resets is not None, "REVERSE": reverse, **plan.options(ROWS)}
+    flags, options = (
+        _flags(resets),
+        {"RESETS": resets is not None, "REVERSE": reverse, **plan.options(FORWARD[u.itemsize])},
+    )
     with _on(u.device):
         starts = initial
         if plan.chunks > 1:
@@ -56,7 +61,7 @@ def scan_backward(
         return grad_u, torch.zeros_like(lam), grad_initial.copy_(grad_final)
     plan = _plan(states)
     flags, options = _flags(resets), {"RESETS": resets is not None, "REVERSE": reverse}
-    rows = ROWS_BACKWARD[states.itemsize]
+    tile = plan.options(BACKWARD[states.itemsize])
     # dλ of each program, summed in a fixed order below
     partial = torch.empty(plan.batch * plan.chunks, 2, plan.n, dtype=torch.float64, device=lam.device)
     with _on(states.device):
@@ -65,11 +70,11 @@ def scan_backward(
             ends, alive = plan.carries(initial)
             outputs = (grad_u, ends, ends, alive)
             arguments = (grad, states, lam, initial, ends, flags, *outputs, *plan.sizes)
-            _scan_backward[plan.grid](*arguments, ENDS_ONLY=True, **options, **plan.options(rows))
+            _scan_backward[plan.grid](*arguments, ENDS_ONLY=True, **options, **tile)
             starts = _chain(plan, ends, alive, lam, grad_final, conjugate=True)
         outputs = (grad_u, grad_initial, partial, grad_initial)
         arguments = (grad, states, lam, initial, starts, flags, *outputs, *plan.sizes)
-        _scan_backward[plan.grid](*arguments, ENDS_ONLY=False, **options, **plan.options(rows))
+        _scan_backward[plan.grid](*arguments, ENDS_ONLY=False, **options, **tile)
     return grad_u, partial.sum(dim=0).to(lam.dtype), grad_initial
 
 
@@ -92,10 +97,10 @@ class _Plan:
     def sizes(self) -> tuple[int, int, int]:
         return self.length, self.chunk, self.chunks
 
-    def options(self, rows: int) -> dict[str, Any]:
-        rows = min(rows, self.chunk)
-        segments = min(SEGMENTS, self.chunk // rows)  # so that a tile is never longer than a chunk
-        warps = max(1, segments * self.block // 128)  # a thread has four channels
+    def options(self, tile: tuple[int, int, int]) -> dict[str, Any]:
+        rows = min(tile[0], self.chunk)
+        segments = min(tile[1], self.chunk // rows)  # so that a tile is never longer than a chunk
+        warps = max(1, segments * self.block // (32 * tile[2]))
         return {"N": self.n, "ROWS": rows, "SEGMENTS": segments, "BLOCK": self.block, "num_warps": warps}
 
     def carries(self, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -367,11 +372,12 @@ def _then(
 
 @triton.jit
 def _power(lr, li, ROWS: tl.constexpr):
-    """λ^ROWS."""
-    pr, pi = lr, li
+    """λ^ROWS, in float64 on the way: its error would come back in every segment."""
+    wr, wi = lr.to(tl.float64), li.to(tl.float64)
+    pr, pi = wr, wi
     for _ in tl.static_range(ROWS - 1):
-        pr, pi = pr * lr - pi * li, pr * li + pi * lr
-    return pr, pi
+        pr, pi = pr * wr - pi * wi, pr * wi + pi * wr
+    return pr.to(lr.dtype), pi.to(lr.dtype)
 
 
 @triton.jit(do_not_specialize=["chunks", "doublings"])

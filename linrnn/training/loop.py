@@ -139,6 +139,7 @@ def _steps(
     fast = settings.compile and device.type == "cuda"
     wrapped: Callable[..., Tensor] = group.wrap(model)
     if fast:
+        torch.compiler.reset()  # it compiles code only so often, and what an earlier run changed it calls a variable
         wrapped = torch.compile(wrapped)
     mixed = torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
 

@@ -34,11 +34,11 @@ def test_gelu_kernels_in_the_interpreter(shape: tuple[int, int, int], masked: bo
     wanted = torch.autograd.grad((grad * expected).sum(), inputs, allow_unused=True, materialize_grads=True)
     arguments = (y, x if skip else None, d, e, mask)
     assert relative_error(gpu.gelu_skip(*arguments), expected) < 1e-6
-    grad_y, grad_d, grad_e = gpu.gelu_skip_backward(grad, *arguments)
+    grad_y, (grad_e, grad_d) = gpu.gelu_skip_backward(grad, *arguments)
     assert relative_error(grad_y, wanted[0]) < 1e-6
-    assert relative_error(grad_e.sum(0), wanted[3]) < 1e-5
+    assert relative_error(grad_e, wanted[3]) < 1e-5
     if skip:
-        assert relative_error(grad_d.sum(0), wanted[2]) < 1e-5
+        assert relative_error(grad_d, wanted[2]) < 1e-5
         assert relative_error(grad_y * d, wanted[1]) < 1e-6
 
 
@@ -56,7 +56,7 @@ def test_glu_kernels_in_the_interpreter(shape: tuple[int, int, int], masked: boo
     assert relative_error(gpu.glu_skip(x, g, b, h if half else None, mask), expected) < 1e-6
     grad_g, grad_b, grad_h = gpu.glu_skip_backward(grad, g, b, h if half else None, mask)
     assert relative_error(grad_g, wanted[1]) < 1e-6
-    assert relative_error(grad_b.sum(0), wanted[2]) < 1e-5
+    assert relative_error(grad_b, wanted[2]) < 1e-5
     assert not half or relative_error(grad_h, wanted[3]) < 1e-6
 
 
@@ -68,7 +68,7 @@ def test_moments_in_the_interpreter(shape: tuple[int, int, int], padded: bool) -
     chosen = x.double() if real is None else x.double()[real]
     apart = (chosen - near).reshape(-1, shape[2])
     for came, power in zip(gpu.moments(x, near, real), (1, 2), strict=True):
-        assert relative_error(came.sum(0), apart.pow(power).sum(0)) < 1e-5
+        assert relative_error(came, apart.pow(power).sum(0)) < 1e-5
     for formula, power in zip(fused.moments(x.double(), near, real), (1, 2), strict=True):
         assert relative_error(formula, apart.pow(power).sum(0)) < 1e-12
 
@@ -79,7 +79,7 @@ def test_far_from_zero_gelu_is_exact() -> None:
     wide = z.double().requires_grad_()
     expected = F.gelu(wide)
     assert (gpu.gelu_skip(z, None, zero, zero, None) - expected).abs().max() < 2e-6
-    came, _, _ = gpu.gelu_skip_backward(grad, z, None, zero, zero, None)
+    came, _ = gpu.gelu_skip_backward(grad, z, None, zero, zero, None)
     assert (came - torch.autograd.grad(expected.sum(), wide)[0]).abs().max() < 2e-6
 
 
@@ -131,9 +131,9 @@ def _glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | 
     return x + (mixed if mask is None else mixed * mask)
 
 
-def _moments(x: Tensor, near: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
+def _moments(x: Tensor, near: Tensor, real: Tensor | None) -> Tensor:
     apart = (x - near if real is None else (x - near)[real]).reshape(-1, x.shape[2])
-    return apart.sum(0, keepdim=True), apart.square().sum(0, keepdim=True)
+    return torch.stack([apart.sum(0), apart.square().sum(0)])
 
 
 @pytest.mark.gpu
@@ -169,7 +169,7 @@ def test_the_operators_on_a_gpu(dtype: torch.dtype, masked: bool) -> None:
 
 def _spread(x: Tensor, near: Tensor, real: Tensor | None) -> Tensor:
     total, square = fused.moments(x, near.detach(), real)
-    return total.sin() * square + torch.zeros_like(x)
+    return (total / 999 + square / 999) * torch.ones_like(x)
 
 
 @pytest.mark.gpu

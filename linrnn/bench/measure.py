@@ -1,0 +1,117 @@
+"""How speed is measured and what is kept of it: medians taken in turn, and a record of the machine."""
+
+import gc
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from linrnn.provenance import provenance
+
+CPU = torch.device("cpu")
+FLUSH = 1 << 28  # bytes written between two measurements on a GPU: more than any cache holds
+LARGE = 1 << 28  # bytes of a copy that runs at a device's full bandwidth
+
+Run = Callable[[], object]
+Row = dict[str, Any]
+
+
+def milliseconds(candidates: Mapping[str, Run], rounds: int = 30, device: torch.device = CPU) -> dict[str, float]:
+    """The median time of each candidate; they take turns, so that a busy machine disturbs all alike.
+
+    On a GPU each is replayed from a CUDA graph, so that launches do not count, after its caches were overwritten.
+    """
+    if device.type == "cuda":
+        return _on_gpu(candidates, rounds, device)
+    for run in candidates.values():
+        run()
+        run()
+    times: dict[str, list[float]] = {name: [] for name in candidates}
+    for _ in range(rounds):
+        for name, run in candidates.items():
+            start = time.perf_counter()
+            run()
+            times[name].append(1e3 * (time.perf_counter() - start))
+    return {name: median(values) for name, values in times.items()}
+
+
+def _on_gpu(candidates: Mapping[str, Run], rounds: int, device: torch.device) -> dict[str, float]:
+    pool = torch.cuda.graph_pool_handle()  # results are not looked at, so all may lie in the same place
+    runs = {name: captured(run, pool) for name, run in candidates.items()}
+    flush = torch.empty(FLUSH, dtype=torch.uint8, device=device)
+    times: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {name: [] for name in candidates}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            flush.zero_()
+            start.record()
+            run()
+            end.record()
+            times[name].append((start, end))
+    torch.cuda.synchronize(device)
+    return {name: median(start.elapsed_time(end) for start, end in pairs) for name, pairs in times.items()}
+
+
+def captured(run: Run, pool: Any = None) -> Callable[[], None]:
+    """The same work on a GPU, replayed from a CUDA graph."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(2):  # what is compiled or tuned at the first call
+            run()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=pool):
+        run()
+    return graph.replay
+
+
+def per_second(run: Run, device: torch.device, seconds: float = 1.0, rehearsals: int = 3) -> float:
+    """Calls a second over about that many seconds, one after the other without waiting; at least one call."""
+    for _ in range(rehearsals):
+        run()
+    wait(device)
+    start = time.perf_counter()
+    run()
+    wait(device)
+    calls = max(1, round(seconds / (time.perf_counter() - start)))
+    start = time.perf_counter()
+    for _ in range(calls):
+        run()
+    wait(device)
+    return calls / (time.perf_counter() - start)
+
+
+def copy(moved: int, device: torch.device) -> Run:
+    """A copy that moves so many bytes: half of them are read, half are written."""
+    half = torch.zeros(moved // 2, dtype=torch.uint8, device=device)
+    return half.clone
+
+
+def copy_bandwidth(device: torch.device, size: int = LARGE) -> float:
+    """Bytes a second, reads and writes counted, of a large copy."""
+    return 2 * size / (milliseconds({"copy": copy(2 * size, device)}, 20, device)["copy"] / 1e3)
+
+
+def wait(device: torch.device) -> None:
+    """Until the device has done all it was asked for."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def free(device: torch.device) -> None:
+    """Hand back the memory that is no longer used: another process may need it."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def write(path: Path | None, command: str, results: Any) -> None:
+    """Write what was measured, with what and where, as JSON."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"command": command, **provenance(), "results": results}, indent=2) + "\n")

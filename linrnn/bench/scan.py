@@ -1,0 +1,131 @@
+"""The scan against a copy of the same bytes, and against others' scans.
+
+Bytes are counted as useful: each input is read once, each output written once. Forward reads u and writes the states;
+backward reads the gradient and the states and writes a gradient; λ and the carries are too small to count.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+
+import torch
+
+from linrnn.bench import measure, rivals
+from linrnn.bench.measure import Row
+from linrnn.recurrence import op
+
+Shape = tuple[int, int, int]  # batch, length, N
+
+SHAPES: dict[str, Shape] = {
+    "sCIFAR": (50, 1024, 384),
+    "ListOps": (32, 2048, 256),
+    "Text": (32, 4096, 192),
+    "Retrieval": (128, 4000, 256),
+    "Pathfinder": (64, 1024, 256),
+    "Path-X": (32, 16_384, 256),
+    "one sequence": (1, 131_072, 512),
+}
+CPU_SHAPES: dict[str, Shape] = {
+    "sCIFAR, batch 8": (8, 1024, 384),
+    "few states": (8, 4096, 64),
+    "one sequence": (1, 16_384, 256),
+}
+ODD: list[Shape] = [(7, 5000, 250), (33, 1000, 770), (3, 100_003, 100)]  # as users have them
+GOAL, SWEEP_GOAL, CPU_GOAL = 0.85, 0.7, 1.5  # of a copy's bandwidth; on a CPU, of its time at most
+
+TENSORS = {"forward": 2, "backward": 3}  # of u's size, read or written
+
+
+def sweep(smallest: int = 1 << 26, largest: int = 1 << 29) -> list[Shape]:
+    """Shapes from batch 1 to 256, length 128 to 2^20 and N 16 to 4,096 whose tensors, in float32, have such sizes."""
+    sizes = (1, 4, 16, 64, 256), (128, 1024, 8192, 65_536, 1_048_576), (16, 64, 256, 1024, 4096)
+    return [shape for shape in itertools.product(*sizes) if smallest <= 8 * math.prod(shape) <= largest] + ODD
+
+
+def useful_bytes(shape: Shape, dtype: torch.dtype, way: str) -> int:
+    batch, length, n = shape
+    return TENSORS[way] * batch * length * 2 * n * dtype.itemsize
+
+
+def rows(
+    shapes: Mapping[str, Shape], dtypes: Iterable[torch.dtype], device: torch.device, rounds: int = 30
+) -> Iterator[list[Row]]:
+    """For each shape and type, four rows: forward and backward, in both directions."""
+    for (name, shape), dtype in itertools.product(shapes.items(), dtypes):
+        yield _rows_of(name, shape, dtype, device, rounds)
+        measure.free(device)
+
+
+def _rows_of(name: str, shape: Shape, dtype: torch.dtype, device: torch.device, rounds: int) -> list[Row]:
+    batch, length, n = shape
+    u, states, grad = (torch.randn(batch, length, 2, n, device=device).to(dtype) for _ in range(3))
+    radius, phase = torch.rand(n, device=device).sqrt() * 0.999, torch.rand(n, device=device) * 6.28
+    lam = torch.stack([radius * phase.cos(), radius * phase.sin()])
+    zero = torch.zeros(batch, 2, n, device=device)
+    candidates: dict[str, measure.Run] = {}
+    for reverse in (False, True):
+        candidates[f"forward {reverse}"] = partial(op.scan, u, lam, zero, None, reverse)
+        candidates[f"backward {reverse}"] = partial(op.scan_backward, grad, zero, states, lam, zero, None, reverse)
+    for way in TENSORS:
+        candidates[f"copy {way}"] = measure.copy(useful_bytes(shape, dtype, way), device)
+    if device.type == "cpu":  # a larger tensor may cost more to allocate than to copy: the copy of one is scaled
+        del candidates["copy backward"]
+    times = measure.milliseconds(candidates, rounds, device)
+    times.setdefault("copy backward", times["copy forward"] * TENSORS["backward"] / TENSORS["forward"])
+    return [
+        {
+            "name": name,
+            "shape": shape,
+            "dtype": str(dtype).removeprefix("torch."),
+            "pass": way,
+            "reverse": reverse,
+            **compare(useful_bytes(shape, dtype, way), times[f"{way} {reverse}"], times[f"copy {way}"]),
+        }
+        for way in TENSORS
+        for reverse in (False, True)
+    ]
+
+
+def compare(moved: int, ms: float, copy_ms: float) -> Row:
+    """Bandwidths in TB/s, and the share of the copy's that was reached; the copy moved as many bytes."""
+    return {
+        "bytes": moved,
+        "ms": ms,
+        "TB/s": moved / ms / 1e9,
+        "copy_ms": copy_ms,
+        "copy_TB/s": moved / copy_ms / 1e9,
+        "share": copy_ms / ms,
+    }
+
+
+def rival_rows(
+    shapes: Mapping[str, Shape], ours: Iterable[Row], device: torch.device
+) -> tuple[list[Row], dict[str, str]]:
+    """Others' scans in complex64 against ours in float32, as times; and of those that are not here, why."""
+    both: dict[Shape, dict[str, float]] = {}
+    for row in ours:
+        if row["dtype"] == "float32" and not row["reverse"]:
+            both.setdefault(row["shape"], {})[row["pass"]] = row["ms"]
+    shapes = {name: shape for name, shape in shapes.items() if shape in both}
+    result, missing = [], {}
+    for rival, times_of in rivals.SCANS.items():
+        try:
+            for (name, shape), (forward, with_backward) in zip(
+                shapes.items(), times_of(list(shapes.values()), device), strict=True
+            ):
+                mine = both[shape]
+                result.append(
+                    {
+                        "name": name,
+                        "shape": shape,
+                        "rival": rival,
+                        "forward_ms": forward,
+                        "with_backward_ms": with_backward,
+                        "forward_ratio": forward / mine["forward"],
+                        "with_backward_ratio": with_backward / (mine["forward"] + mine["backward"]),
+                    }
+                )
+        except rivals.Unavailable as reason:
+            missing[rival] = str(reason)
+    return result, missing

@@ -1,0 +1,168 @@
+"""One step at a time: a whole model, and single layers, against PyTorch's layers and against reading the weights."""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+import torch
+from torch import nn
+
+from linrnn.bench import measure
+from linrnn.bench.gated import KINDS, model_with
+from linrnn.bench.measure import Row
+from linrnn.bench.train import products_of_block, widths
+from linrnn.cores import LRU
+from linrnn.model import Model, ModelConfig
+from linrnn.streaming import Stream
+from linrnn.streaming.weights import fold
+
+GPU_GOAL_US, GPU_GOAL_RATIO = 60, 2  # at batch 1; at batch 1,024, times reading weights and states
+CPU_GOAL = 5000  # steps/s
+STEPS = 20  # that are timed together on a CPU
+
+
+def config(H: int, N: int, depth: int = 6) -> ModelConfig:
+    return ModelConfig(channels=1, classes=10, d_model=H, d_state=N, depth=depth)
+
+
+def gpu_rows(
+    batches: Iterable[int],
+    dtypes: Iterable[torch.dtype],
+    device: torch.device,
+    *,
+    H: int = 512,
+    N: int = 384,
+    depth: int = 6,
+    seconds: float = 0.5,
+) -> Iterator[Row]:
+    """The time of one step of a stream, of its products alone, and of reading weights and states once."""
+    bandwidth = measure.copy_bandwidth(device)
+    model = Model(config(H, N, depth)).to(device).eval()
+    for dtype in dtypes:
+        for batch in batches:
+            stream, inputs = Stream(model, batch, dtype=dtype), torch.randn(batch, 1, device=device)
+            us = 1e6 / measure.per_second(partial(stream.step, inputs), device, seconds)
+            products = products_of_block(batch, widths(H, N) * depth, dtype, device, backward=False)
+            replayed = measure.captured(products) if device.type == "cuda" else products
+            yield {
+                "name": f"model, batch {batch:,}",
+                "batch": batch,
+                "dtype": str(dtype).removeprefix("torch."),
+                "H": H,
+                "N": N,
+                "depth": depth,
+                "us": us,
+                "products_us": 1e6 / measure.per_second(replayed, device, seconds),
+                "copy_TB/s": bandwidth / 1e12,
+                **compare(bytes_of(model, batch, dtype), bandwidth, us),
+            }
+
+
+def compare(read: int, bandwidth: float, us: float) -> Row:
+    """Against reading that many bytes, at so many bytes a second."""
+    read_us = 1e6 * read / bandwidth
+    return {"bytes": read, "read_us": read_us, "ratio": us / read_us}
+
+
+def bytes_of(model: Model, batch: int, dtype: torch.dtype) -> int:
+    """Of the weights that a stream keeps, their matrices in this type, and of the states; a step reads each once."""
+    cores, total, steps = model.initial_state(batch)
+    return sum(tensor.nbytes for tensor in (*fold(model, dtype), *cores, total, steps))
+
+
+def cpu_rows(*, H: int = 128, N: int = 256, depth: int = 6, rounds: int = 100) -> list[Row]:
+    """Steps a second on one thread, batch 1, float32: models that differ in their cores only, then single layers."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.no_grad():
+            return [*_models(H, N, depth, rounds), *_layers(H, N, rounds)]
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _models(H: int, N: int, depth: int, rounds: int) -> list[Row]:
+    lru = Model(config(H, N, depth)).eval()
+    candidates = {"LRU, linrnn.Stream": _walk_stream(Stream(lru)), "LRU, Model.step": _walk_model(lru)}
+    for kind in KINDS:
+        candidates[f"nn.{kind}, Model.step"] = _walk_model(model_with(kind, config(H, N, depth)).eval())
+    return _rows(f"model, {depth} blocks", measure.milliseconds(candidates, rounds), H, N, CPU_GOAL)
+
+
+def _layers(H: int, N: int, rounds: int) -> list[Row]:
+    candidates = {"LRU.step": _walk_lru(LRU(H, N).eval(), H)}
+    candidates |= {f"nn.{kind}": _walk_layer(getattr(nn, kind)(H, N, batch_first=True), H) for kind in KINDS}
+    candidates["nn.GRUCell"] = _walk_cell(nn.GRUCell(H, N), H)
+    return _rows("layer", measure.milliseconds(candidates, rounds), H, N, None)
+
+
+def _rows(what: str, times: dict[str, float], H: int, N: int, goal: int | None) -> list[Row]:
+    """Speeds, and how many times faster the first is, whose goal it is."""
+    first = next(iter(times))
+    return [
+        {
+            "name": f"{what}: {name}",
+            "H": H,
+            "N": N,
+            "steps/s": 1e3 * STEPS / ms,
+            "first_ratio": ms / times[first],
+            "goal": goal if name == first else None,
+        }
+        for name, ms in times.items()
+    ]
+
+
+def _walk_stream(stream: Stream) -> measure.Run:
+    inputs = torch.randn(1, 1)
+
+    def run() -> None:
+        for _ in range(STEPS):
+            stream.step(inputs)
+
+    return run
+
+
+def _walk_model(model: Model) -> measure.Run:
+    inputs, state = torch.randn(1, 1), model.initial_state(1)
+
+    def run() -> None:
+        nonlocal state
+        for _ in range(STEPS):
+            _, state = model.step(inputs, state)
+
+    return run
+
+
+def _walk_lru(layer: LRU, H: int) -> measure.Run:
+    u, state = torch.randn(1, H), layer.initial_state(1)
+
+    def run() -> None:
+        nonlocal state
+        for _ in range(STEPS):
+            _, state = layer.step(u, state)
+
+    return run
+
+
+def _walk_layer(layer: nn.Module, H: int) -> measure.Run:
+    """PyTorch's layers give the N features of their state, with no map back to H: they do less."""
+    u = torch.randn(1, 1, H)
+    _, state = layer(u)
+
+    def run() -> None:
+        nonlocal state
+        for _ in range(STEPS):
+            _, state = layer(u, state)
+
+    return run
+
+
+def _walk_cell(cell: nn.GRUCell, H: int) -> measure.Run:
+    u = torch.randn(1, H)
+    state = cell(u)
+
+    def run() -> None:
+        nonlocal state
+        for _ in range(STEPS):
+            state = cell(u, state)
+
+    return run

@@ -1,0 +1,114 @@
+"""The scan's byte counts and ratios."""
+
+import importlib.util
+import itertools
+import math
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from linrnn.bench import measure, rivals, scan
+from linrnn.recurrence import op
+
+TINY = {"a": (2, 7, 3), "b": (1, 20, 5)}
+TIMES = {
+    "forward False": 1.0, "forward True": 2.0, "backward False": 3.0, "backward True": 4.0, "copy forward": 0.5,
+    "copy backward": 0.9,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_useful_bytes_are_those_of_inputs_and_outputs(dtype: torch.dtype) -> None:
+    u = torch.randn(2, 7, 2, 3).to(dtype)
+    lam, zero = torch.zeros(2, 3), torch.zeros(2, 2, 3)
+    states, _ = op.scan(u, lam, zero, None, False)
+    grad_u, _, _ = op.scan_backward(u, zero, states, lam, zero, None, False)
+    assert scan.useful_bytes((2, 7, 3), dtype, "forward") == u.nbytes + states.nbytes
+    assert scan.useful_bytes((2, 7, 3), dtype, "backward") == u.nbytes + states.nbytes + grad_u.nbytes
+
+
+def test_a_share_is_the_copys_time_over_the_scans() -> None:
+    row = scan.compare(6_000_000_000, ms=3.0, copy_ms=2.0)
+    assert row["TB/s"] == pytest.approx(2.0)
+    assert row["copy_TB/s"] == pytest.approx(3.0)
+    assert row["share"] == pytest.approx(row["TB/s"] / row["copy_TB/s"]) == pytest.approx(2 / 3)
+
+
+def test_every_row_has_its_own_time_and_the_copy_of_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "milliseconds", lambda *_: dict(TIMES))
+    (rows,) = scan.rows({"a": (2, 7, 3)}, [torch.float32], measure.CPU)
+    assert [(row["pass"], row["reverse"], row["ms"], row["copy_ms"]) for row in rows] == [
+        ("forward", False, 1.0, 0.5),
+        ("forward", True, 2.0, 0.5),
+        ("backward", False, 3.0, 0.9),
+        ("backward", True, 4.0, 0.9),
+    ]
+    assert [row["bytes"] for row in rows] == [2 * 336, 2 * 336, 3 * 336, 3 * 336]
+
+
+def test_on_a_cpu_the_copy_is_scaled_to_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "milliseconds", lambda candidates, *_: {name: TIMES[name] for name in candidates})
+    (rows,) = scan.rows({"a": (2, 7, 3)}, [torch.float32], measure.CPU)
+    assert [row["copy_ms"] for row in rows] == pytest.approx([0.5, 0.5, 0.75, 0.75])
+
+
+def test_what_is_timed_is_the_scan_of_that_direction(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[tuple[str, bool]] = []
+    monkeypatch.setattr(op, "scan", lambda *arguments: called.append(("forward", arguments[-1])))
+    monkeypatch.setattr(op, "scan_backward", lambda *arguments: called.append(("backward", arguments[-1])))
+
+    def run(candidates: dict[str, measure.Run], *_: object) -> dict[str, float]:
+        for name, candidate in candidates.items():
+            candidate()
+            assert name.startswith("copy") or name == " ".join(map(str, called[-1]))
+        return dict(TIMES)
+
+    monkeypatch.setattr(measure, "milliseconds", run)
+    list(scan.rows({"a": (2, 7, 3)}, [torch.float32], measure.CPU))
+    assert sorted(called) == [*itertools.product(("backward", "forward"), (False, True))]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_all_shapes_are_measured(dtype: torch.dtype) -> None:
+    rows = [row for group in scan.rows(TINY, [dtype], measure.CPU, rounds=1) for row in group]
+    assert [row["name"] for row in rows] == ["a"] * 4 + ["b"] * 4
+    assert all(0 < row["share"] < math.inf for row in rows)
+
+
+def test_the_sweep_spans_what_users_have() -> None:
+    shapes = scan.sweep()
+    assert 30 <= len(shapes) <= 36
+    batches, lengths, sizes = (set(size) for size in zip(*shapes, strict=True))
+    assert {1, 256} <= batches
+    assert {128, 2**20} <= lengths
+    assert {16, 4096} <= sizes
+    assert max(4 * 2 * math.prod(shape) for shape in shapes) <= 2e9
+
+
+def test_rivals_are_compared_with_float32_forward_and_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(shapes: list[rivals.Shape], device: torch.device) -> Iterator[tuple[float, float]]:
+        yield from [(10.0, 40.0) for _ in shapes]
+
+    def missing(shapes: list[rivals.Shape], device: torch.device) -> Iterator[tuple[float, float]]:
+        raise rivals.Unavailable("it is not here")
+
+    monkeypatch.setattr(rivals, "SCANS", {"slow": slow, "missing": missing})
+    monkeypatch.setattr(measure, "milliseconds", lambda *_: dict(TIMES))
+    ours = [row for group in scan.rows(TINY, [torch.bfloat16, torch.float32], measure.CPU) for row in group]
+    rows, reasons = scan.rival_rows(TINY, ours, measure.CPU)
+    assert [row["shape"] for row in rows] == list(TINY.values())
+    assert rows[0]["forward_ratio"] == pytest.approx(10.0)
+    assert rows[0]["with_backward_ratio"] == pytest.approx(40 / (1 + 3))
+    assert reasons == {"missing": "it is not here"}
+
+
+def test_rivals_that_cannot_run_here_are_left_out_and_named() -> None:
+    ours = [row for group in scan.rows(TINY, [torch.float32], measure.CPU, rounds=1) for row in group]
+    rows, reasons = scan.rival_rows(TINY, ours, measure.CPU)
+    assert reasons["accelerated-scan"] == "accelerated-scan runs on a GPU only, so it is left out"
+    if importlib.util.find_spec("jax") is None:
+        assert rows == []
+        assert reasons["JAX associative_scan"] == "JAX is not installed here, so it is left out"
+    else:
+        assert [row["shape"] for row in rows] == list(TINY.values())

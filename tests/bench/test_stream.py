@@ -1,0 +1,58 @@
+"""Streaming: what is timed is a stream, and what is read is counted once."""
+
+import math
+
+import pytest
+import torch
+
+from linrnn.bench import measure, stream
+from linrnn.model import Model
+
+SMALL = {"H": 6, "N": 4, "depth": 2}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_bytes_are_those_of_weights_and_states(dtype: torch.dtype) -> None:
+    H, N, depth, batch = 6, 4, 2, 3
+    matrices = depth * (2 * N * H + H * 2 * N + 2 * H * H)  # B, C and the mixing
+    vectors = depth * (2 * N + 2 * N + H + H + 2 * H)  # Λ and what the norm adds to B·u, to y (D too) and to the mixing
+    ends = H + H + 10 * H + 10  # encoder and head
+    states = depth * batch * 2 * N * 4 + batch * H * 8 + batch * 8  # of the cores, and the pooled sum and count
+    model = Model(stream.config(H, N, depth)).eval()
+    assert stream.bytes_of(model, batch, dtype) == dtype.itemsize * matrices + 4 * (vectors + ends) + states
+
+
+def test_the_ratio_is_to_reading_at_that_bandwidth() -> None:
+    row = stream.compare(8_000_000, bandwidth=4e12, us=5.0)
+    assert row["read_us"] == pytest.approx(2.0)
+    assert row["ratio"] == pytest.approx(2.5)
+
+
+def test_rows_of_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "copy_bandwidth", lambda *_: 1e9)
+    monkeypatch.setattr(measure, "per_second", lambda *_: 20_000.0)
+    rows = list(stream.gpu_rows((1, 3), (torch.float32,), measure.CPU, H=6, N=4, depth=2))
+    assert [row["batch"] for row in rows] == [1, 3]
+    for row in rows:
+        assert row["us"] == pytest.approx(50.0)
+        assert row["ratio"] == pytest.approx(50 / (row["bytes"] / 1e9 * 1e6))
+
+
+def test_rows_of_steps_on_a_cpu_are_relative_to_the_lru() -> None:
+    threads = torch.get_num_threads()
+    rows = {row["name"]: row for row in stream.cpu_rows(**SMALL, rounds=2)}
+    assert torch.get_num_threads() == threads
+    layers = ["nn.RNN", "nn.GRU", "nn.LSTM"]
+    models = ["LRU, linrnn.Stream", "LRU, Model.step", *(f"{name}, Model.step" for name in layers)]
+    names = [f"model, 2 blocks: {name}" for name in models]
+    assert list(rows) == [*names, *(f"layer: {name}" for name in ["LRU.step", *layers, "nn.GRUCell"])]
+    for name, row in rows.items():
+        first = rows[names[0] if name in names else "layer: LRU.step"]
+        assert row["first_ratio"] == pytest.approx(first["steps/s"] / row["steps/s"])
+        assert row["goal"] == (5000 if name == names[0] else None)
+        assert 0 < row["steps/s"] < math.inf
+
+
+def test_speed_is_that_of_all_steps_timed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "milliseconds", lambda candidates, *_: dict.fromkeys(candidates, 4.0))
+    assert {row["steps/s"] for row in stream.cpu_rows(**SMALL)} == {stream.STEPS / 4e-3}
