@@ -24,7 +24,7 @@ def chunk_size(length: int, H: int, N: int) -> int:
 
     Arithmetic grows with c·H² and the traffic of states falls with N/c: their sum is least near c = √N/H.
     """
-    best = 2 ** round(math.log2(max(36 * math.sqrt(N) / H, 1)))
+    best = 2 ** round(math.log2(max(26 * math.sqrt(N) / H, 1)))
     return math.gcd(length, best)
 
 
