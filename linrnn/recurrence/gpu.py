@@ -20,7 +20,7 @@ from torch import Tensor
 BLOCK = 32  # channels of a program
 # By the bytes of a number: steps of a segment, segments of a tile, channels of a thread; registers are the limit.
 FORWARD = {2: (8, 16, 4), 4: (8, 16, 4), 8: (4, 16, 4)}
-BACKWARD = {2: (8, 16, 4), 4: (4, 16, 4), 8: (4, 16, 4)}
+BACKWARD = {2: (8, 16, 2), 4: (8, 16, 2), 8: (4, 16, 4)}
 FEW, MANY = 100, 512  # with fewer programs a length is cut, until there are so many
 SHORTEST_CUT, SHORTEST_CHUNK = 2048, 256  # steps
 
