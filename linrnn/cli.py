@@ -15,6 +15,7 @@ from linrnn import cli_bench, cli_data, tasks, training
 from linrnn import recipes as recipe_table
 from linrnn.model import Model
 from linrnn.settings import override, with_core
+from linrnn.streaming import Stream
 from linrnn.training import checkpoint
 from linrnn.training.data import Examples
 from linrnn.training.loop import evaluate
@@ -164,7 +165,7 @@ def stream(
     if not 0 <= example < len(examples):
         raise ValueError(f"--example: expected from 0 to {len(examples) - 1}, got {example}")
     inputs, lengths, targets = examples(torch.tensor([example], device=examples.targets.device))
-    state = model.initial_state(1)
+    running = Stream(model)
     length = inputs.shape[1] if lengths is None else int(lengths[0])
     shown = {round(length * tenth / 10) - 1 for tenth in range(1, 11)}
     table = Table("steps seen", "prediction", "probability", title=f"target {int(targets[0])}")
@@ -172,7 +173,7 @@ def stream(
     with bar, torch.no_grad():
         task = bar.add_task("", total=length, says="-")
         for k in range(length):
-            logits, state = model.step(inputs[:, k], state)
+            logits = running.step(inputs[:, k])
             probability, best = logits.softmax(-1).max(-1)
             bar.update(task, completed=k + 1, says=f"{int(best)} ({float(probability):.0%})")
             if k in shown:
