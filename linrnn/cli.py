@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from linrnn import cli_bench, cli_data, tasks, training
+from linrnn import cli_bench, cli_data, cli_figure, tasks, training
 from linrnn import recipes as recipe_table
 from linrnn.model import Model
 from linrnn.settings import override, with_core
@@ -29,6 +29,7 @@ app = typer.Typer(
 )
 app.add_typer(cli_data.app, name="data")
 app.add_typer(cli_bench.app, name="bench")
+app.command()(cli_figure.figure)
 out = Console()
 
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a run.", metavar="RUN")]

@@ -1,11 +1,14 @@
-"""Where eigenvalues live: sampling on a ring, the parameterizations of λ, and the normalization γ."""
+"""Where eigenvalues live: sampling on a ring, the parameterizations of λ, the normalization γ, and S4D's spectra."""
 
 import math
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from linrnn.errors import wrong_value
+from linrnn.errors import unknown, wrong_value
+
+S4DInit = Literal["lin", "inv", "legs"]
 
 
 def check_ring(r_min: float, r_max: float, max_phase: float) -> None:
@@ -47,3 +50,28 @@ def stable_exp(nu_log: Tensor, theta_log: Tensor) -> Tensor:
     """
     eps = torch.finfo(nu_log.dtype).eps
     return exp(torch.exp(nu_log.clamp(math.log(4 * eps), math.log(80.0))), torch.exp(theta_log))
+
+
+def s4d(n: int, init: S4DInit) -> Tensor:
+    """S4D's n eigenvalues ã in continuous time, complex128 (n,): of 2n that come in conjugate pairs, those above.
+
+    The real part of all is -1/2. The imaginary parts, k = 0, 1, ..., n-1, with M = 2n:
+
+        lin: π·k
+        inv: M/π·(M/(2k+1) - 1)
+        legs: those of HiPPO-LegS without its low-rank part, which `inv` approximates
+
+    The LRU paper counts k from 1 and writes k+1 for S4D's 2k+1.
+    """
+    if init not in get_args(S4DInit):
+        raise unknown("init", init, get_args(S4DInit))
+    k, M = torch.arange(n, dtype=torch.float64), 2 * n
+    if init == "lin":
+        imag = math.pi * k
+    elif init == "inv":
+        imag = M / math.pi * (M / (2 * k + 1) - 1)
+    else:  # S skew-symmetric, with ½·sqrt((2i+1)(2j+1)) above its diagonal: i·S is Hermitian
+        root = torch.sqrt(2 * torch.arange(M, dtype=torch.float64) + 1)
+        upper = torch.triu(torch.outer(root, root) / 2, diagonal=1)
+        imag = torch.linalg.eigvalsh(1j * (upper - upper.T))[n:].flip(0)
+    return torch.complex(torch.full_like(imag, -0.5), imag)

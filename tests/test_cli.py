@@ -16,7 +16,7 @@ from linrnn.model import Model
 from linrnn.training import Run, checkpoint
 from tests.training.helpers import interrupt_at, load, run_command, tiny_world
 
-COMMANDS = ("train", "eval", "runs", "stream", "recipes")
+COMMANDS = ("train", "eval", "runs", "stream", "recipes", "figure")
 SMALL = ("--set", "training.steps=6", "--set", "training.eval_every=3", "--device", "cpu")
 
 

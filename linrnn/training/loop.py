@@ -94,6 +94,8 @@ def _train(run: Run, recipe: Recipe, settings: Settings, group: Processes, *, ne
         Run.create(run.folder, recipe)
     elif group.first:
         run.forget_after(progress.step)
+    if group.first and not run.spectra():
+        run.log_spectrum(progress.step, _spectrum(model))
     with report, _stop_signal() as stopping:
         started = time.perf_counter() - progress.seconds
         while progress.step < training.steps:
@@ -113,6 +115,7 @@ def _train(run: Run, recipe: Recipe, settings: Settings, group: Processes, *, ne
                     progress.best_step, progress.best_accuracy = progress.step, accuracy
                 record = {"step": progress.step, "loss": loss, "accuracy": accuracy, "rate": rate}
                 run.log({**record, "seconds": round(progress.seconds, 3)})
+                run.log_spectrum(progress.step, _spectrum(model))
                 report.evaluated(record)
             if group.first:
                 checkpoint.save(run.checkpoints, model, optimizer, progress, losses)
@@ -199,6 +202,14 @@ def _mean_loss(losses: Tensor, step: int, every: int, run: Run, model: Model) ->
         "Try a smaller training.learning_rate, training.clip=1, a longer training.warmup, or "
         "model.options.parameterization=stable_exp."
     )
+
+
+@torch.no_grad()
+def _spectrum(model: Model) -> list[list[list[float]]]:
+    """The eigenvalues of each block, as planes (2, N), to seven decimals: what is needed for a picture."""
+    cores: list[Any] = [block.core for block in model.blocks]
+    eigenvalues = [core.eigenvalues() for core in cores if hasattr(core, "eigenvalues")]
+    return [torch.view_as_real(lam.cpu().to(torch.complex128)).T.round(decimals=7).tolist() for lam in eigenvalues]
 
 
 def _finish(

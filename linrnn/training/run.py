@@ -1,4 +1,4 @@
-"""A run's folder: config.json, metrics.jsonl, checkpoints/, summary.json and pictures."""
+"""A run's folder: config.json, metrics.jsonl, spectrum.jsonl, checkpoints/, summary.json and pictures."""
 
 import json
 import os
@@ -9,6 +9,7 @@ from linrnn.files import write
 from linrnn.recipes import Recipe
 
 CONFIG, METRICS, SUMMARY, CHECKPOINTS = "config.json", "metrics.jsonl", "summary.json", "checkpoints"
+SPECTRUM = "spectrum.jsonl"
 
 
 class Run:
@@ -63,7 +64,28 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """One record for each evaluation; a last line that was cut off is left out."""
-        path = self.folder / METRICS
+        return self._records(METRICS)
+
+    def spectra(self) -> list[dict[str, Any]]:
+        """The step and the eigenvalues of each block, as planes (2, N): at the start and at each evaluation."""
+        return self._records(SPECTRUM)
+
+    def log(self, record: dict[str, Any]) -> None:
+        self._append(METRICS, record)
+
+    def log_spectrum(self, step: int, eigenvalues: list[list[list[float]]]) -> None:
+        self._append(SPECTRUM, {"step": step, "eigenvalues": eigenvalues})
+
+    def forget_after(self, step: int) -> None:
+        """Drop the records of steps that will be done again, and files of which a kill left only a part."""
+        for part in (*self.folder.glob(".*.*"), *self.checkpoints.glob(".*.*")):
+            part.unlink()
+        for name in (METRICS, SPECTRUM):
+            kept = [record for record in self._records(name) if record["step"] <= step]
+            write(self.folder / name, "".join(json.dumps(record) + "\n" for record in kept).encode())
+
+    def _records(self, name: str) -> list[dict[str, Any]]:
+        path = self.folder / name
         records = []
         for line in path.read_text().splitlines() if path.is_file() else []:
             try:
@@ -72,16 +94,9 @@ class Run:
                 break
         return records
 
-    def log(self, record: dict[str, Any]) -> None:
-        with open(self.folder / METRICS, "a") as file:
+    def _append(self, name: str, record: dict[str, Any]) -> None:
+        with open(self.folder / name, "a") as file:
             file.write(json.dumps(record) + "\n")
-
-    def forget_after(self, step: int) -> None:
-        """Drop the records of steps that will be done again, and files of which a kill left only a part."""
-        for part in (*self.folder.glob(".*.*"), *self.checkpoints.glob(".*.*")):
-            part.unlink()
-        kept = [record for record in self.metrics() if record["step"] <= step]
-        write(self.folder / METRICS, "".join(json.dumps(record) + "\n" for record in kept).encode())
 
 
 def _json(data: object) -> bytes:
