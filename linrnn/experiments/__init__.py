@@ -12,7 +12,7 @@ FIGURES = {  # the name, which is also that of its file, and what it shows
     "gain": "how the state blows up as |λ| → 1, and that γ prevents it",
     "impulse": "what states remember over 16,384 steps, with all phases and with small ones",
     "powers": "why λ is learned as exp(-ν + iθ)",
-    "kernel": "a linear RNN learns a long convolution faster than a tanh RNN",
+    "kernel": "does a linear RNN learn a long convolution faster than a tanh RNN?",
     "relu": "what ReLU does to a sine's spectrum",
     "koopman": "a nonlinear system as MLP → linear RNN → linear map",
     "discretization": "where S4D's eigenvalues land in the unit disk, and how strongly inputs enter",

@@ -58,7 +58,12 @@ def test_losses_are_relative_to_the_power_of_the_outputs() -> None:
 
 def test_quick_run() -> None:
     result = kernel.run(quick=True, seed=0, progress=silent)
-    assert all(finding.holds for finding in result.findings)
-    linear, tanh = (result.numbers["iterations"][sigma] for sigma in ("linear", "tanh"))
-    assert all(a < b for a, b in zip(linear, tanh, strict=True))
+    losses = {sigma: np.array(result.numbers["losses"][sigma]) for sigma in ("linear", "tanh")}  # (rates, 1, steps + 1)
+    small = {sigma: x[:, 0] < kernel.CONVERGED for sigma, x in losses.items()}
+    times = {sigma: np.where(x.any(1), x.argmax(1), x.shape[1]) for sigma, x in small.items()}
+    every, tuned = result.findings  # which of them hold depends on the initialization: that they follow from the losses
+    assert every.holds == bool((times["linear"] < times["tanh"]).all())
+    assert tuned.holds == (losses["linear"].min() < losses["tanh"].min())
+    for x in losses.values():
+        assert (x.min(-1) < 0.1 * x[..., 0]).all()  # both learn
     json.dumps(result.numbers, allow_nan=False)
