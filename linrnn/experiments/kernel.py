@@ -5,9 +5,10 @@ h_k = exp(-0.015·k)·cos(0.04·k)² / 10. The learner: one RNN with 100 states,
 y_k = C·x_k + D·u_k, σ linear or tanh, Glorot initialization of all its parts, and Adam. The paper claims that for every
 learning rate of its grid the linear one converges faster.
 
-The paper gives neither the range of a and c nor the grid. Here a and c are uniform on [0, 2], and the rates end at 1e-3.
+The paper gives neither the range of a and c nor the grid. Here a and c are uniform on [0, 2], and rates end at 1e-3.
 Both were chosen after 1, 2, 5 and 10 and higher rates had been tried, and favour the linear RNN: slow inputs have large
-outputs, on which tanh saturates; with a and c up to 5 or 10 neither wins clearly; and from rates of 3e-3 on the linear RNN is the less stable, for nothing bounds its state. With [0, 2], too, initializations differ as
+outputs, on which tanh saturates; with a and c up to 5 or 10 neither wins clearly; and from 3e-3 on the linear RNN
+is the less stable, for nothing bounds its state. With [0, 2], too, initializations differ as
 much as the two RNNs do: the linear one is faster at some rates, not at all, and a quick run, of one, goes either way.
 """
 
