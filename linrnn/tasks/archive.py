@@ -32,6 +32,8 @@ def unpacked(path: Path, members: Sequence[str], name: str, progress: Progress =
     if path.is_dir():
         yield path
         return
+    if not path.exists():
+        raise FileNotFoundError(f"path: expected a folder or an archive, got {path}, which is not there")
     folder = root() / f".{name}.unpacked"
     shutil.rmtree(folder, ignore_errors=True)  # what a job that was killed left
     folder.mkdir(parents=True)
