@@ -17,10 +17,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 32  # channels of a program
-# By the bytes of a number: steps of a segment, segments of a tile, channels of a thread; registers are the limit.
-FORWARD = {2: (8, 16, 4), 4: (8, 16, 4), 8: (4, 16, 4)}
-BACKWARD = {2: (8, 16, 2), 4: (8, 16, 2), 8: (4, 16, 4)}
+# By the bytes of a number: steps of a segment, segments of a tile, channels of a program, warps (registers are scarce).
+FORWARD = {2: (8, 16, 32, 4), 4: (8, 16, 32, 4), 8: (4, 16, 32, 4)}
+BACKWARD = {2: (8, 16, 32, 8), 4: (8, 16, 32, 8), 8: (4, 16, 32, 4)}
 FEW, MANY = 100, 512  # with fewer programs a length is cut, until there are so many
 SHORTEST_CUT, SHORTEST_CHUNK = 2048, 256  # steps
 
@@ -30,11 +29,8 @@ def scan(u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse
     states, final = torch.empty_like(u), torch.empty_like(initial)
     if u.numel() == 0:
         return states, final.copy_(initial)
-    plan = _plan(u)
-    flags, options = (
-        _flags(resets),
-        {"RESETS": resets is not None, "REVERSE": reverse, **plan.options(FORWARD[u.itemsize])},
-    )
+    plan = _plan(u, FORWARD[u.itemsize])
+    flags, options = _flags(resets), {"RESETS": resets is not None, "REVERSE": reverse, **plan.options}
     with _on(u.device):
         starts = initial
         if plan.chunks > 1:
@@ -59,9 +55,8 @@ def scan_backward(
     grad_u, grad_initial = torch.empty_like(states), torch.empty_like(initial)
     if states.numel() == 0:
         return grad_u, torch.zeros_like(lam), grad_initial.copy_(grad_final)
-    plan = _plan(states)
-    flags, options = _flags(resets), {"RESETS": resets is not None, "REVERSE": reverse}
-    tile = plan.options(BACKWARD[states.itemsize])
+    plan = _plan(states, BACKWARD[states.itemsize])
+    flags, options = _flags(resets), {"RESETS": resets is not None, "REVERSE": reverse, **plan.options}
     # dλ of each program, summed in a fixed order below
     partial = torch.empty(plan.batch * plan.chunks, 2, plan.n, dtype=torch.float64, device=lam.device)
     with _on(states.device):
@@ -70,11 +65,11 @@ def scan_backward(
             ends, alive = plan.carries(initial)
             outputs = (grad_u, ends, ends, alive)
             arguments = (grad, states, lam, initial, ends, flags, *outputs, *plan.sizes)
-            _scan_backward[plan.grid](*arguments, ENDS_ONLY=True, **options, **tile)
+            _scan_backward[plan.grid](*arguments, ENDS_ONLY=True, **options)
             starts = _chain(plan, ends, alive, lam, grad_final, conjugate=True)
         outputs = (grad_u, grad_initial, partial, grad_initial)
         arguments = (grad, states, lam, initial, starts, flags, *outputs, *plan.sizes)
-        _scan_backward[plan.grid](*arguments, ENDS_ONLY=False, **options, **tile)
+        _scan_backward[plan.grid](*arguments, ENDS_ONLY=False, **options)
     return grad_u, partial.sum(dim=0).to(lam.dtype), grad_initial
 
 
@@ -85,9 +80,13 @@ class _Plan:
     batch: int
     length: int
     n: int
-    block: int
+    tile: tuple[int, int, int, int]
     chunk: int
     chunks: int
+
+    @property
+    def block(self) -> int:
+        return min(self.tile[2], triton.next_power_of_2(self.n))
 
     @property
     def grid(self) -> tuple[int]:
@@ -97,10 +96,12 @@ class _Plan:
     def sizes(self) -> tuple[int, int, int]:
         return self.length, self.chunk, self.chunks
 
-    def options(self, tile: tuple[int, int, int]) -> dict[str, Any]:
-        rows = min(tile[0], self.chunk)
-        segments = min(tile[1], self.chunk // rows)  # so that a tile is never longer than a chunk
-        warps = max(1, segments * self.block // (32 * tile[2]))
+    @property
+    def options(self) -> dict[str, Any]:
+        rows = min(self.tile[0], self.chunk)
+        segments = min(self.tile[1], self.chunk // rows)  # so that a tile is never longer than a chunk
+        numbers = self.tile[1] * self.tile[2] // self.tile[3]  # in a row of a tile, for each warp
+        warps = max(1, segments * self.block // numbers)
         return {"N": self.n, "ROWS": rows, "SEGMENTS": segments, "BLOCK": self.block, "num_warps": warps}
 
     def carries(self, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,15 +110,14 @@ class _Plan:
         return like.new_empty(*shape, 2, self.n), torch.empty(shape, dtype=torch.int32, device=like.device)
 
 
-def _plan(u: Tensor) -> _Plan:
+def _plan(u: Tensor, tile: tuple[int, int, int, int]) -> _Plan:
     batch, length, _, n = u.shape
-    block = min(BLOCK, triton.next_power_of_2(n))
-    programs = batch * triton.cdiv(n, block)
+    programs = batch * triton.cdiv(n, tile[2])
     chunk = triton.next_power_of_2(length)
     if programs < FEW and length >= SHORTEST_CUT:
         while chunk > SHORTEST_CHUNK and programs * length < MANY * chunk:
             chunk //= 2
-    return _Plan(batch, length, n, block, chunk, triton.cdiv(length, chunk))
+    return _Plan(batch, length, n, tile, chunk, triton.cdiv(length, chunk))
 
 
 def _chain(plan: _Plan, ends: Tensor, alive: Tensor, lam: Tensor, initial: Tensor, conjugate: bool) -> Tensor:
@@ -183,7 +183,7 @@ def _scan(
             for r in tl.static_range(ROWS):
                 if RESETS:
                     xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
-                xr, xi = lr * xr - li * xi + ur[r].to(lr.dtype), lr * xi + li * xr + ui[r].to(lr.dtype)
+                xr, xi = _step(lr, li, xr, xi, ur[r].to(lr.dtype), ui[r].to(lr.dtype))
                 _store_row(states + r * ROW, xr, xi, inside, N, N % BLOCK != 0)
         ur, ui = next_ur, next_ui
         states += TILE * ROW
@@ -198,7 +198,7 @@ def _scan(
         for r in tl.static_range(ROWS):
             if RESETS:
                 xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
-            xr, xi = lr * xr - li * xi + ur[r].to(lr.dtype), lr * xi + li * xr + ui[r].to(lr.dtype)
+            xr, xi = _step(lr, li, xr, xi, ur[r].to(lr.dtype), ui[r].to(lr.dtype))
             _store_row(states + r * ROW, xr, xi, full + r < limit, N, True)
             last = full + first + r == steps - 1
             fr, fi = tl.where(last, xr, fr), tl.where(last, xi, fi)
@@ -261,16 +261,16 @@ def _scan_backward(
         br, bi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, SEGMENTS)
         if not ENDS_ONLY:
             er, ei = zero, zero
+            gr, gi = br, bi
             for r in tl.static_range(ROWS):
-                gr, gi = vr[r].to(lr.dtype) + br, vi[r].to(lr.dtype) + bi
-                br, bi = lr * gr - li * gi, lr * gi + li * gr
+                gr, gi = _step_back(lr, li, gr, gi, vr[r].to(lr.dtype), vi[r].to(lr.dtype), r)
                 xr, xi = pr[r].to(lr.dtype), pi[r].to(lr.dtype)
                 if RESETS:
-                    br, bi = tl.where(cut[r], 0.0, br), tl.where(cut[r], 0.0, bi)
                     xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
-                er += xr * gr + xi * gi
-                ei += xr * gi - xi * gr
+                er, ei = xr * gr + (xi * gi + er), xr * gi + (ei - xi * gr)
                 _store_row(grad_u + r * ROW, gr, gi, inside, N, N % BLOCK != 0)
+                if RESETS:
+                    gr, gi = tl.where(cut[r], 0.0, gr), tl.where(cut[r], 0.0, gi)
             dr += er.to(tl.float64)
             di += ei.to(tl.float64)
         vr, vi, pr, pi = next_vr, next_vi, next_pr, next_pi
@@ -321,7 +321,7 @@ def _walk(ur, ui, lr, li, Rr, Ri, cut, cuts, RESETS: tl.constexpr, ROWS: tl.cons
             xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
             ar, ai = tl.where(cut[r], 0.0, ar), tl.where(cut[r], 0.0, ai)
             cuts += cut[r].to(tl.int32)
-        xr, xi = lr * xr - li * xi + ur[r].to(lr.dtype), lr * xi + li * xr + ui[r].to(lr.dtype)
+        xr, xi = _step(lr, li, xr, xi, ur[r].to(lr.dtype), ui[r].to(lr.dtype))
     return ar, ai, xr, xi, cuts
 
 
@@ -329,15 +329,28 @@ def _walk(ur, ui, lr, li, Rr, Ri, cut, cuts, RESETS: tl.constexpr, ROWS: tl.cons
 def _walk_back(vr, vi, lr, li, Rr, Ri, cut, cuts, RESETS: tl.constexpr, ROWS: tl.constexpr):
     """The same for what goes back: c ↦ conj(λ)·(v + c) at each step."""
     ar, ai = Rr, Ri
-    cr, ci = tl.zeros_like(lr), tl.zeros_like(li)
+    gr, gi = tl.zeros_like(lr), tl.zeros_like(li)
     for r in tl.static_range(ROWS):
-        gr, gi = vr[r].to(lr.dtype) + cr, vi[r].to(lr.dtype) + ci
-        cr, ci = lr * gr - li * gi, lr * gi + li * gr
+        gr, gi = _step_back(lr, li, gr, gi, vr[r].to(lr.dtype), vi[r].to(lr.dtype), r)
         if RESETS:
-            cr, ci = tl.where(cut[r], 0.0, cr), tl.where(cut[r], 0.0, ci)
+            gr, gi = tl.where(cut[r], 0.0, gr), tl.where(cut[r], 0.0, gi)
             ar, ai = tl.where(cut[r], 0.0, ar), tl.where(cut[r], 0.0, ai)
             cuts += cut[r].to(tl.int32)
-    return ar, ai, cr, ci, cuts
+    return ar, ai, lr * gr - li * gi, lr * gi + li * gr, cuts
+
+
+@triton.jit
+def _step_back(lr, li, gr, gi, vr, vi, r: tl.constexpr):
+    """The next g: of the first row v + g, where g stands for what comes from outside, of the others v + conj(λ)·g."""
+    if r == 0:
+        return vr + gr, vi + gi
+    return _step(lr, li, gr, gi, vr, vi)
+
+
+@triton.jit
+def _step(ar, ai, xr, xi, ur, ui):
+    """a·x + u, in four fused multiply-adds."""
+    return ar * xr + (ur - ai * xi), ar * xi + (ui + ai * xr)
 
 
 @triton.jit
@@ -346,10 +359,12 @@ def _put_together(ar, ai, er, ei, cr, ci, SEGMENTS: tl.constexpr):
     one, zero = tl.zeros_like(ar) + 1, tl.zeros_like(ar)
     maps = tl.associative_scan((ar, ai, er, ei, one, zero, zero, zero), 0, _then)
     ar, ai, er, ei, pr, pi, fr, fi = maps
+    xr, xi = _step(ar, ai, cr, ci, er, ei)
     last = tl.arange(0, SEGMENTS)[:, None] == SEGMENTS - 1
-    xr = tl.sum(tl.where(last, ar * cr - ai * ci + er, 0.0), axis=0)[None, :]
-    xi = tl.sum(tl.where(last, ar * ci + ai * cr + ei, 0.0), axis=0)[None, :]
-    return pr * cr - pi * ci + fr, pr * ci + pi * cr + fi, xr + zero, xi + zero
+    xr = tl.sum(tl.where(last, xr, 0.0), axis=0)[None, :]
+    xi = tl.sum(tl.where(last, xi, 0.0), axis=0)[None, :]
+    sr, si = _step(pr, pi, cr, ci, fr, fi)
+    return sr, si, xr + zero, xi + zero
 
 
 @triton.jit
@@ -358,16 +373,10 @@ def _then(
     next_ar, next_ai, next_er, next_ei, next_pr, next_pi, next_fr, next_fi,
 ):  # fmt: skip
     """The map of two stretches of segments, x ↦ a·x + e, and that of all segments but the last, x ↦ p·x + f."""
-    return (
-        next_ar * ar - next_ai * ai,
-        next_ar * ai + next_ai * ar,
-        next_ar * er - next_ai * ei + next_er,
-        next_ar * ei + next_ai * er + next_ei,
-        next_pr * ar - next_pi * ai,
-        next_pr * ai + next_pi * ar,
-        next_pr * er - next_pi * ei + next_fr,
-        next_pr * ei + next_pi * er + next_fi,
-    )
+    fr, fi = _step(next_pr, next_pi, er, ei, next_fr, next_fi)
+    er, ei = _step(next_ar, next_ai, er, ei, next_er, next_ei)
+    pr, pi = next_pr * ar - next_pi * ai, next_pr * ai + next_pi * ar
+    return next_ar * ar - next_ai * ai, next_ar * ai + next_ai * ar, er, ei, pr, pi, fr, fi
 
 
 @triton.jit
