@@ -169,7 +169,7 @@ def _scan(
     if not ENDS_ONLY:
         cr, ci = _load_planes(starts + (b * chunks + s) * 2 * N + n, N, inside, lam.dtype.element_ty)
         cr, ci = cr + zero, ci + zero
-    Rr, Ri = _power(lr, li, ROWS)
+    Rr, Ri, tile = _powers(lr, li, ROWS, SEGMENTS)
     cuts = tl.zeros((SEGMENTS, 1), tl.int32)
     full = (steps - 1) // TILE * TILE  # at least one step is left for the last tile
     ur, ui = _ask(u, 0, limit, N, ROW, ROWS)
@@ -178,7 +178,7 @@ def _scan(
         next_ur, next_ui = _ask(u, t + TILE, limit, N, ROW, ROWS)
         cut = _cuts(resets_of_b, k + (t + first) * FORTH, length, FORTH, REVERSE, RESETS, ROWS)
         ar, ai, er, ei, cuts = _walk(ur, ui, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
-        xr, xi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, SEGMENTS)
+        xr, xi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, tile, RESETS, SEGMENTS)
         if not ENDS_ONLY:
             for r in tl.static_range(ROWS):
                 if RESETS:
@@ -189,7 +189,7 @@ def _scan(
         states += TILE * ROW
     cut = _cuts(resets_of_b, k + (full + first) * FORTH, length, FORTH, REVERSE, RESETS, ROWS)
     ar, ai, er, ei, cuts = _walk(ur, ui, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
-    xr, xi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, SEGMENTS)
+    xr, xi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, tile, RESETS, SEGMENTS)
     if ENDS_ONLY:  # what the last chunk, which may not be full, ends with is not needed
         _store_planes(ends + (b * chunks + s) * 2 * N + n + 0 * first, N, inside & (first == 0), cr, ci)
         tl.store(alive + b * chunks + s, (tl.sum(cuts) == 0).to(tl.int32))
@@ -245,7 +245,7 @@ def _scan_backward(
             begins = tl.load(resets_of_b) != 0
             cr, ci = tl.where(begins, 0.0, cr), tl.where(begins, 0.0, ci)
             cuts += begins.to(tl.int32)
-    Rr, Ri = _power(lr, li, ROWS)
+    Rr, Ri, tile = _powers(lr, li, ROWS, SEGMENTS)
     dr, di = zero.to(tl.float64), zero.to(tl.float64)
     full = (steps - 1) // TILE * TILE
     BEFORE: tl.constexpr = 0 if ENDS_ONLY else ROWS
@@ -258,7 +258,7 @@ def _scan_backward(
         next_pr, next_pi = _ask(states, t + TILE, limit_before, N, ROW, BEFORE)
         cut = _cuts(resets_of_b, k + (t + first) * FORTH, length, FORTH, REVERSE, RESETS, ROWS)
         ar, ai, er, ei, cuts = _walk_back(vr, vi, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
-        br, bi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, SEGMENTS)
+        br, bi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, tile, RESETS, SEGMENTS)
         if not ENDS_ONLY:
             er, ei = zero, zero
             gr, gi = br, bi
@@ -277,7 +277,7 @@ def _scan_backward(
         grad_u += TILE * ROW
     cut = _cuts(resets_of_b, k + (full + first) * FORTH, length, FORTH, REVERSE, RESETS, ROWS)
     ar, ai, er, ei, cuts = _walk_back(vr, vi, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
-    br, bi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, SEGMENTS)
+    br, bi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, tile, RESETS, SEGMENTS)
     if ENDS_ONLY:
         _store_planes(ends + (b * chunks + s) * 2 * N + n + 0 * first, N, inside & (first == 0), cr, ci)
         tl.store(alive + b * chunks + s, (tl.sum(cuts) == 0).to(tl.int32))
@@ -354,17 +354,26 @@ def _step(ar, ai, xr, xi, ur, ui):
 
 
 @triton.jit
-def _put_together(ar, ai, er, ei, cr, ci, SEGMENTS: tl.constexpr):
-    """From each segment's x ↦ a·x + e and the state c before the first: where each starts, and the state at the end."""
+def _put_together(ar, ai, er, ei, cr, ci, tile, RESETS: tl.constexpr, SEGMENTS: tl.constexpr):
+    """From each segment's x ↦ a·x + e and the state c before the first: where each starts, and the state at the end.
+
+    The state is handed on with λ^(steps of the tile) itself, in two parts: the rounding of a, which has been multiplied
+    up along the way, would come back in every tile and grow with the length. Where there are cuts it cannot.
+    """
     one, zero = tl.zeros_like(ar) + 1, tl.zeros_like(ar)
     maps = tl.associative_scan((ar, ai, er, ei, one, zero, zero, zero), 0, _then)
     ar, ai, er, ei, pr, pi, fr, fi = maps
-    xr, xi = _step(ar, ai, cr, ci, er, ei)
     last = tl.arange(0, SEGMENTS)[:, None] == SEGMENTS - 1
-    xr = tl.sum(tl.where(last, xr, 0.0), axis=0)[None, :]
-    xi = tl.sum(tl.where(last, xi, 0.0), axis=0)[None, :]
+    if RESETS:
+        er, ei = _step(ar, ai, cr, ci, er, ei)
+    er = tl.sum(tl.where(last, er, 0.0), axis=0)[None, :] + zero
+    ei = tl.sum(tl.where(last, ei, 0.0), axis=0)[None, :] + zero
+    if not RESETS:
+        high_r, high_i, low_r, low_i = tile
+        er, ei = _step(low_r, low_i, cr, ci, er, ei)
+        er, ei = _step(high_r, high_i, cr, ci, er, ei)
     sr, si = _step(pr, pi, cr, ci, fr, fi)
-    return sr, si, xr + zero, xi + zero
+    return sr, si, er, ei
 
 
 @triton.jit
@@ -380,13 +389,18 @@ def _then(
 
 
 @triton.jit
-def _power(lr, li, ROWS: tl.constexpr):
-    """λ^ROWS, in float64 on the way: its error would come back in every segment."""
+def _powers(lr, li, ROWS: tl.constexpr, SEGMENTS: tl.constexpr):
+    """λ^(steps of a segment), and λ^(steps of a tile) as the sum of a number and a small one, both from float64."""
     wr, wi = lr.to(tl.float64), li.to(tl.float64)
-    pr, pi = wr, wi
+    Rr, Ri = wr, wi
     for _ in tl.static_range(ROWS - 1):
-        pr, pi = pr * wr - pi * wi, pr * wi + pi * wr
-    return pr.to(lr.dtype), pi.to(lr.dtype)
+        Rr, Ri = Rr * wr - Ri * wi, Rr * wi + Ri * wr
+    Tr, Ti = Rr, Ri
+    for _ in tl.static_range(SEGMENTS - 1):
+        Tr, Ti = Tr * Rr - Ti * Ri, Tr * Ri + Ti * Rr
+    high_r, high_i = Tr.to(lr.dtype), Ti.to(lr.dtype)
+    low_r, low_i = (Tr - high_r.to(tl.float64)).to(lr.dtype), (Ti - high_i.to(tl.float64)).to(lr.dtype)
+    return Rr.to(lr.dtype), Ri.to(lr.dtype), (high_r, high_i, low_r, low_i)
 
 
 @triton.jit(do_not_specialize=["chunks", "doublings"])

@@ -82,6 +82,21 @@ def test_length_cut_into_chunks(
     check(kernels, p, 1e-5)
 
 
+def test_a_constant_input_over_many_tiles(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """x_k = (1 - λ^(k+1))/(1 - λ) from one unit a step: errors in λ^(steps of a tile) would add up."""
+    monkeypatch.setattr(kernels, "FEW", 0)  # not cut into chunks
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    lam, length = torch.tensor([[0.9999], [0.0]], device=device), 4000
+    u, zero = torch.zeros(1, length, 2, 1, device=device), torch.zeros(1, 2, 1, device=device)
+    u[:, :, 0] = 1.0
+    exact = float(lam[0])
+    truth = (1 - exact ** torch.arange(1, length + 1, dtype=torch.float64)) / (1 - exact)
+    states, _ = kernels.scan(u, lam, zero, None, False)
+    grad_u, _, _ = kernels.scan_backward(u, zero, states, lam, zero, None, False)
+    assert error(states[0, :, 0, 0].cpu(), truth) < 1e-6
+    assert error(grad_u[0, :, 0, 0].cpu().flip(0), truth) < 1e-6
+
+
 @gpu_only
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize(
