@@ -1,7 +1,7 @@
 """Deep linear recurrent networks for long sequences."""
 
 from linrnn import recipes, tasks
-from linrnn.cores import LRU, RNN, Core, diagonalize, real_form
+from linrnn.cores import DLR, GRU, LRU, LSTM, RNN, S4, S4D, S5, Core, diagonalize, real_form
 from linrnn.model import Model, ModelConfig, ModelState, load
 from linrnn.recurrence import scan, scan_planes
 from linrnn.streaming import Stream
@@ -10,8 +10,14 @@ from linrnn.training import Run, resume, train
 __version__ = "0.1.0"
 
 __all__ = [
+    "DLR",
+    "GRU",
     "LRU",
+    "LSTM",
     "RNN",
+    "S4",
+    "S4D",
+    "S5",
     "Core",
     "Model",
     "ModelConfig",

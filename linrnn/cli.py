@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from linrnn import cli_bench, cli_data, cli_figure, tasks, training
+from linrnn import cli_bench, cli_data, cli_figure, cli_table, presets, tasks, training
 from linrnn import recipes as recipe_table
 from linrnn.model import Model
 from linrnn.settings import override, with_core
@@ -30,6 +30,7 @@ app = typer.Typer(
 app.add_typer(cli_data.app, name="data")
 app.add_typer(cli_bench.app, name="bench")
 app.command()(cli_figure.figure)
+app.command()(cli_table.table)
 out = Console()
 
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a run.", metavar="RUN")]
@@ -64,7 +65,9 @@ def train(
     variant: Annotated[
         str | None, typer.Option(help="Of the task: `retrieval --variant citations` is the task retrieval-citations.")
     ] = None,
-    core: Annotated[str | None, typer.Option(help="Another recurrent layer: lru or rnn.")] = None,
+    core: Annotated[
+        str | None, typer.Option(help=f"Another recurrent layer: {', '.join(presets.names())}.", metavar="NAME")
+    ] = None,
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", help="Change a field of the recipe; can be repeated.", metavar="FIELD=VALUE"),
@@ -86,7 +89,8 @@ def train(
     **Examples**
 
     - `linrnn train`: an LRU learns to compare two symbols a thousand steps apart
-    - `linrnn train --core rnn`: a tanh RNN does not
+    - `linrnn train --core rnn-tanh`: a tanh RNN does not
+    - `linrnn train scifar --core diag-ring`: a row of the paper's tables, with its ring for this task
     - `linrnn train scifar --seed 1 --set training.batch_size=100`
     - `linrnn train --set model.options.r_max=0.9 --set training.steps=200 --out runs/short-memory`
     - `linrnn train --resume runs/recall-lru`
@@ -103,7 +107,7 @@ def train(
             recipe = with_core(recipe, core)
         recipe = override(recipe, [*(changes or []), *([] if seed is None else [f"training.seed={seed}"])])
         if out_folder is None:
-            out_folder = _free_folder(f"{recipe.task}-{recipe.model.core}")
+            out_folder = _free_folder(f"{recipe.task}-{core or recipe.model.core}")
         run = training.train(recipe, out_folder, how)
     if not quiet and int(os.environ.get("RANK", "0")) == 0:
         _show_summary(run)

@@ -13,18 +13,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from linrnn import training
+from linrnn import presets, training
+from linrnn.bench import cores as cores_of
 from linrnn.bench import layer as layers
 from linrnn.bench import length as lengths_of
 from linrnn.bench import measure, rivals
 from linrnn.bench import scan as scans
 from linrnn.bench import stream as streams
 from linrnn.bench import train as steps
-from linrnn.bench.gated import KINDS
 from linrnn.bench.measure import Row
-from linrnn.errors import wrong_value
+from linrnn.errors import unknown, wrong_value
 
-app = typer.Typer(help="Speed: the scan, training steps, streaming and long sequences.", no_args_is_help=True)
+app = typer.Typer(help="Speed: the scan, training steps, cores, streaming and long sequences.", no_args_is_help=True)
 WIDTH = 150  # of tables in a file or a log, which have no window
 out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDTH)
 log = Console(stderr=True, soft_wrap=True)
@@ -140,6 +140,47 @@ def train(
     for row in results if profile else []:
         out.print(_profile_table(row))
     _say_missing(missing)
+    _finish(json_file, results)
+
+
+@app.command()
+def cores(
+    recipe: Annotated[
+        list[str] | None, typer.Option(help="Can be repeated.  [default: scifar; recall on a CPU]", metavar="NAME")
+    ] = None,
+    core: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Can be repeated: {', '.join(presets.names())}.  [default: all]", metavar="NAME"),
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.0, help="To measure each for.")] = 2.0,
+    device: Device = None,
+    threads: Threads = None,
+    json_file: Json = None,
+) -> None:
+    """Every recurrent core in the same model: training steps a second and memory, and the ratios to the LRU.
+
+    A step is what `linrnn bench train` measures: forward, backward and optimizer on random data at the sizes of a
+    recipe; on a GPU in bfloat16, compiled and captured in one CUDA graph. A core that fails or runs out of memory is
+    reported as such.
+
+    **Examples**
+
+    - `linrnn bench cores --recipe scifar --recipe text --json results/bench/cores.json`
+    - `linrnn bench cores --core lru --core gru --core rnn-tanh`
+    """
+    where = _device(device, threads)
+    gpu = where.type == "cuda"
+    for name in core or ():
+        if name not in presets.names():
+            raise unknown("--core", name, presets.names())
+    torch.manual_seed(0)
+    results: list[Row] = []
+    for chosen in recipe or ["scifar" if gpu else "recall"]:
+        case = steps.cases([chosen])[0]
+        for row in cores_of.rows(case, core or cores_of.NAMES, where, seconds):
+            results.append(row)
+            _keep(json_file, results, row)
+    out.print(_cores_table(results, gpu))
     _finish(json_file, results)
 
 
@@ -264,7 +305,7 @@ def _longer(row: Row | None) -> str:
 
 
 def _train_table(results: list[Row]) -> Table:
-    known = [*(f"nn.{kind}" for kind in KINDS), "JAX"]
+    known = [*(f"nn.{kind}" for kind in steps.PYTORCH), "JAX"]
     rivals_named = [name for name in known if any(name in row for row in results)]
     table = Table("recipe", "batch × length, H, N", "steps/s", "goal", "products alone", *rivals_named)
     for row in results:
@@ -273,6 +314,23 @@ def _train_table(results: list[Row]) -> Table:
         alone = f"{row['products_ms']:.2f} ms ({row['products_share']:.0%}), {row['products_TFLOP/s']:.3g} TFLOP/s"
         beside = [_speed(row.get(name), row["steps/s"]) for name in rivals_named]
         table.add_row(row["name"], size, f"{row['steps/s']:.1f}", goal, alone, *beside)
+    return table
+
+
+def _cores_table(results: list[Row], gpu: bool) -> Table:
+    table = Table("recipe", "core", "steps/s", "the LRU is faster", "peak memory", "to the LRU's")
+    for row in results:
+        label = f"{row['recipe']} ({row['batch']} × {row['length']:,}, H {row['H']}, N {row['N']})"
+        if "error" in row:
+            table.add_row(label, row["name"], f"[red]{escape(row['error'][:60])}", "–", "–", "–")
+            continue
+        faster, goal = row["lru_faster"], cores_of.GOALS.get(row["name"])
+        ratio = "–" if faster is None else f"{faster:.2f} ×"
+        if gpu and row["recipe"] == "scifar" and faster is not None and goal is not None:
+            ratio = _marked(f"{ratio} (≥ {goal})", faster >= goal)
+        memory = "–" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 1e9:.2f} GB"
+        more = "–" if row["memory_ratio"] is None else f"{row['memory_ratio']:.2f} ×"
+        table.add_row(label, row["name"], f"{row['steps/s']:.3g}", ratio, memory, more)
     return table
 
 

@@ -1,6 +1,5 @@
 """Changes to a recipe, as typed on a command line: "model.d_state=64"."""
 
-import dataclasses
 import difflib
 import functools
 import math
@@ -8,9 +7,9 @@ from collections.abc import Collection, Iterable
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from linrnn.cores import CORES
-from linrnn.errors import unknown, wrong_value
-from linrnn.recipes import ModelSettings, Recipe, Training, core_options, describe, fits
+from linrnn import presets
+from linrnn.errors import wrong_value
+from linrnn.recipes import ModelSettings, Recipe, Training, core_options, describe
 
 SECTIONS: dict[str, Any] = {"model": ModelSettings, "training": Training}
 
@@ -25,8 +24,8 @@ def override(recipe: Recipe, assignments: Iterable[str]) -> Recipe:
         >>> override(recipe, ["model.d_state=64", "model.options.r_min=0.9", "training.clip=none"])
     """
     texts = dict(map(_split, assignments))
-    if "model.core" in texts:
-        recipe = with_core(recipe, texts["model.core"])
+    if (core := texts.pop("model.core", None)) is not None:
+        recipe = with_core(recipe, core)
     known = _fields(recipe.model.core)
     data = recipe.to_dict()
     for path, text in texts.items():
@@ -39,12 +38,11 @@ def override(recipe: Recipe, assignments: Iterable[str]) -> Recipe:
 
 
 def with_core(recipe: Recipe, name: str) -> Recipe:
-    """The recipe with another core, and of the options those that mean something to it: a ring is nothing to an RNN."""
-    if name not in CORES:
-        raise unknown("model.core", name, CORES)
-    known = core_options(name)
-    options = {key: value for key, value in recipe.model.options.items() if key in known and fits(value, known[key])}
-    return dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, core=name, options=options))
+    """The recipe with another core: a preset of the paper's ladder, such as "diag-ring", or a core, such as "rnn".
+
+    A core keeps of the options those that mean something to it: a ring is nothing to an RNN.
+    """
+    return presets.apply(recipe, name)
 
 
 def _split(assignment: str) -> tuple[str, str]:

@@ -11,12 +11,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from linrnn import cli, recipes
+from linrnn import cli, presets, recipes
 from linrnn.model import Model
 from linrnn.training import Run, checkpoint
 from tests.training.helpers import interrupt_at, load, run_command, tiny_world
 
-COMMANDS = ("train", "eval", "runs", "stream", "recipes", "figure")
+COMMANDS = ("train", "eval", "runs", "stream", "recipes", "figure", "table")
 SMALL = ("--set", "training.steps=6", "--set", "training.eval_every=3", "--device", "cpu")
 
 
@@ -74,6 +74,17 @@ def test_help_names_all_commands() -> None:
     assert all(command in said for command in COMMANDS)
 
 
+def test_train_lists_all_cores_and_names_the_folder_after_the_one_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = linrnn("train", "--help")
+    assert all(re.search(rf"\b{name}\b", said) for name in presets.names())
+    monkeypatch.chdir(tmp_path)
+    linrnn("train", "tiny", "--core", "diag-ring", "--quiet", *SMALL)
+    recipe = Run.open(tmp_path / "runs" / "tiny-diag-ring").recipe
+    assert (recipe.model.core, recipe.model.options["normalize"]) == ("lru", False)
+
+
 def test_recipes() -> None:
     said = linrnn("recipes")
     entries = [recipes.get(name) for name in recipes.names()]
@@ -89,6 +100,7 @@ def test_recipes() -> None:
 MISTAKES = [
     pytest.param(["train", "recal"], "did you mean 'recall'?", id="unknown-task"),
     pytest.param(["train", "--core", "lur"], "did you mean 'lru'?", id="unknown-core"),
+    pytest.param(["train", "--core", "diag-rng"], "did you mean 'diag-ring'?", id="unknown-preset"),
     pytest.param(["train", "--set", "model.d_stat=3"], "did you mean 'model.d_state'?", id="unknown-field"),
     pytest.param(
         ["train", "--set", "training.steps=many"], "training.steps: expected an integer, got 'many'", id="type"

@@ -18,7 +18,7 @@ from linrnn import cli, cli_bench
 from linrnn.bench import layer, length, rivals, scan, stream, train
 from tests.bench.helpers import one_thread, tiny
 
-COMMANDS = ("scan", "train", "stream", "length", "layer")
+COMMANDS = ("scan", "train", "cores", "stream", "length", "layer")
 __all__ = ["one_thread"]
 
 
@@ -119,6 +119,22 @@ def test_train_shows_what_jax_reaches_or_why_not(monkeypatch: pytest.MonkeyPatch
     assert "JAX is not installed here, so it is left out" in said
 
 
+def test_cores_shows_ratios_and_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "cores.json"
+    said = bench(
+        "cores", "--device", "cpu", "--seconds", "0.01", "--core", "gru", "--core", "rnn-linear", "--json", path
+    )
+    rows = record_of(path)["results"]
+    assert [row["name"] for row in rows] == ["lru", "gru", "rnn-linear"]
+    assert all(f"{row['lru_faster']:.2f} ×" in said for row in rows)
+    failed = {**rows[1], "error": "out of memory", "lru_faster": None}
+    large = {**rows[2], "recipe": "scifar", "name": "rnn-tanh", "peak_bytes": 3_000_000_000, "memory_ratio": 1.5}
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(cli_bench._cores_table([rows[0], failed, {**large, "lru_faster": 30.0}], True))
+    assert all(text in captured.get() for text in ("out of memory", "30.00 × (≥ 20)", "3.00 GB", "1.50 ×"))
+
+
 def test_stream_compares_layers_on_a_cpu(tmp_path: Path) -> None:
     path = tmp_path / "stream.json"
     said = bench("stream", "--device", "cpu", "--json", path)
@@ -157,6 +173,7 @@ MISTAKES = [
     pytest.param(["length", "--lengths", "16,x"], "--lengths: expected numbers", id="lengths"),
     pytest.param(["length", "--lengths", "0"], "--lengths: expected numbers", id="no-length"),
     pytest.param(["stream", "--device", "cpu", "--dtype", "bfloat16"], "--dtype: expected float32", id="dtype"),
+    pytest.param(["cores", "--device", "cpu", "--core", "gur"], "did you mean 'gru'?", id="core"),
     pytest.param(["scan", "--device", "gpu"], "device: expected cpu, cuda", id="device"),
 ]
 

@@ -83,7 +83,8 @@ def test_many_at_once() -> None:
         ("model.mixing=full", r"model\.mixing: expected 'glu' or 'half_glu', got 'full'"),
         ("model.options.normalize=yes", r"model\.options\.normalize: expected true or false, got 'yes'"),
         ("model.options.r_max=none", r"model\.options\.r_max: expected a number, got 'none'"),
-        ("model.core=lur", r"model\.core: expected 'lru' or .* got 'lur'; did you mean 'lru'\?"),
+        ("model.core=lur", r"model\.core: expected 'rnn-relu' or .* got 'lur'; did you mean 'lru'\?"),
+        ("model.core=", r"model\.core: expected .* got ''"),
         ("model.depth=-1", "depth: expected a positive number, got -1"),
         ("training.steps=0", "steps: expected at least 1, got 0"),
     ],
@@ -101,6 +102,13 @@ def test_another_core_keeps_the_options_that_it_knows() -> None:
     assert with_core(RECIPE, "lru") == RECIPE
     with pytest.raises(ValueError, match=r"did you mean 'rnn'\?"):
         with_core(RECIPE, "rn")
+
+
+def test_a_core_may_be_a_rung_of_the_ladder() -> None:
+    recipe = override(RECIPE, ["model.core=diag-ring", "model.options.r_min=0.5"])
+    assert recipe.model.core == "lru"
+    assert (recipe.model.options["normalize"], recipe.model.options["r_min"]) == (False, 0.5)
+    assert with_core(recipe, "lru") == RECIPE
 
 
 def test_the_core_is_set_before_its_options() -> None:

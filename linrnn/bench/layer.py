@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.bench import measure
-from linrnn.bench.gated import KINDS
 from linrnn.bench.measure import Row
+from linrnn.bench.train import PYTORCH
 from linrnn.cores import LRU
 
 PRODUCTS = "its two matrix products"
@@ -21,7 +21,7 @@ def rows(batch: int = 8, length: int = 1024, H: int = 512, N: int = 384, rounds:
     grad = torch.randn(batch, length, H if H > N else N)
     lru, back = LRU(H, N, r_min=0.9, r_max=0.999), nn.Linear(N, H)
     B, C = (nn.Parameter(torch.randn(*shape) / 32) for shape in ((2 * N, H), (H, 2 * N)))
-    rivals = {f"nn.{kind}": getattr(nn, kind)(H, N, batch_first=True) for kind in KINDS}
+    rivals = {f"nn.{kind}": getattr(nn, kind)(H, N, batch_first=True) for kind in PYTORCH}
 
     def train(y: Tensor) -> None:
         y.backward(grad[..., : y.shape[-1]])

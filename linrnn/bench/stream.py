@@ -1,5 +1,6 @@
 """One step at a time: a whole model, and single layers, against PyTorch's layers and against reading the weights."""
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from functools import partial
 
@@ -7,9 +8,8 @@ import torch
 from torch import nn
 
 from linrnn.bench import measure
-from linrnn.bench.gated import KINDS, model_with
 from linrnn.bench.measure import Row
-from linrnn.bench.train import products_of_block, widths
+from linrnn.bench.train import PYTORCH, products_of_block, widths
 from linrnn.cores import LRU
 from linrnn.model import Model, ModelConfig
 from linrnn.streaming import Stream
@@ -83,14 +83,15 @@ def cpu_rows(*, H: int = 128, N: int = 256, depth: int = 6, rounds: int = 100) -
 def _models(H: int, N: int, depth: int, rounds: int) -> list[Row]:
     lru = Model(config(H, N, depth)).eval()
     candidates = {"LRU, linrnn.Stream": _walk_stream(Stream(lru)), "LRU, Model.step": _walk_model(lru)}
-    for kind in KINDS:
-        candidates[f"nn.{kind}, Model.step"] = _walk_model(model_with(kind, config(H, N, depth)).eval())
+    for kind, core in PYTORCH.items():
+        other = Model(dataclasses.replace(config(H, N, depth), core=core))
+        candidates[f"nn.{kind}, Model.step"] = _walk_model(other.eval())
     return _rows(f"model, {depth} blocks", measure.milliseconds(candidates, rounds), H, N, CPU_GOAL)
 
 
 def _layers(H: int, N: int, rounds: int) -> list[Row]:
     candidates = {"LRU.step": _walk_lru(LRU(H, N).eval(), H)}
-    candidates |= {f"nn.{kind}": _walk_layer(getattr(nn, kind)(H, N, batch_first=True), H) for kind in KINDS}
+    candidates |= {f"nn.{kind}": _walk_layer(getattr(nn, kind)(H, N, batch_first=True), H) for kind in PYTORCH}
     candidates["nn.GRUCell"] = _walk_cell(nn.GRUCell(H, N), H)
     return _rows("layer", measure.milliseconds(candidates, rounds), H, N, None)
 

@@ -8,26 +8,24 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from linrnn import recipes, training
+from linrnn import presets, recipes, training
 from linrnn.bench import measure, rivals
-from linrnn.bench.gated import KINDS, model_with
 from linrnn.bench.measure import Row
 from linrnn.errors import unknown
-from linrnn.model import Model, ModelConfig
+from linrnn.model import Model
 from linrnn.recipes import Recipe
 from linrnn.tasks.base import Split, Task
 from linrnn.training.data import Examples
 from linrnn.training.loop import _steps
 from linrnn.training.optimizer import make_optimizer, set_rate
 
-MakeModel = Callable[[ModelConfig], Model]
+PYTORCH = {"RNN": "rnn", "GRU": "gru", "LSTM": "lstm"}  # the cores around nn.RNN, nn.GRU and nn.LSTM
 
 
 class Sizes(NamedTuple):
@@ -113,10 +111,10 @@ def random_task(name: str, sizes: Sizes, examples: int) -> Task:
     )  # fmt: skip
 
 
-def prepare(case: Case, device: torch.device, make: MakeModel = Model, compiled: bool = True) -> Callable[[], Tensor]:
+def prepare(case: Case, device: torch.device, compiled: bool = True) -> Callable[[], Tensor]:
     """What runs one training step and returns the loss."""
     plan = case.recipe.training
-    model = make(case.recipe.model.config(case.task)).to(device)
+    model = Model(case.recipe.model.config(case.task)).to(device)
     optimizer = make_optimizer(model, plan)
     set_rate(optimizer, plan, plan.steps // 2)
     examples, settings = Examples(case.task, case.task.train, device), training.Settings(compile=compiled)
@@ -150,9 +148,10 @@ def row(case: Case, device: torch.device, *, rnn: bool = False, profile: bool = 
     ms, operations = products(case, device), product_operations(case)
     share = ms * speed / 1e3
     result |= {"products_ms": ms, "products_TFLOP/s": operations / ms / 1e9, "products_share": share}
-    for kind in KINDS if rnn else ():
+    for kind, core in PYTORCH.items() if rnn else ():
         # uncompiled: PyTorch's compiler leaves these layers alone, and beside them the rest takes little time
-        eager = prepare(case, device, partial(model_with, kind), compiled=False)
+        other = dataclasses.replace(case, recipe=presets.apply(case.recipe, core))
+        eager = prepare(other, device, compiled=False)
         result[f"nn.{kind}"] = measure.per_second(eager, device, seconds, 1)
         del eager
         measure.free(device)

@@ -1,19 +1,20 @@
 """The dense RNN: x_k = σ(A·x_{k-1} + B·u_k), y_k = C·x_k + D ⊙ u_k."""
 
+import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.cores import kernels
 from linrnn.cores.base import Core, last_real
 from linrnn.errors import wrong_value
 from linrnn.recurrence.op import carry_dtype
 
 Nonlinearity = Literal["tanh", "relu", "linear"]
 STEP: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu, "linear": lambda x: x}
-CHUNK = 32  # steps of the linear RNN that are solved together
 
 
 class RNN(Core):
@@ -23,7 +24,10 @@ class RNN(Core):
         d_model: H, the number of features.
         d_state: N, the number of states.
         nonlinearity: σ. `tanh` and `relu` run step by step in PyTorch's own kernel; `linear` runs in parallel, by
-            matrix products over chunks of the sequence.
+            a few matrix products over the whole sequence.
+        radius: A starts as N(0, 1/N), whose eigenvalues fill the unit disk when N is large; but some lie outside it,
+            and the states of a linear recurrence grow without bound. Where the largest is above this radius, A is
+            scaled down to it; None leaves it as it was drawn.
         bidirectional: a second recurrence runs from the end; A and B are shared, C reads both states.
 
     The state is (batch, N). Resets are for the linear recurrence only.
@@ -37,6 +41,7 @@ class RNN(Core):
         d_state: int,
         *,
         nonlinearity: Nonlinearity = "tanh",
+        radius: float | None = None,
         bidirectional: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -44,7 +49,10 @@ class RNN(Core):
         super().__init__(d_model, d_state, bidirectional)
         if nonlinearity not in STEP:
             raise wrong_value("nonlinearity", " or ".join(map(repr, STEP)), repr(nonlinearity))
+        if radius is not None and not 0 < radius < math.inf:
+            raise wrong_value("radius", "a number above 0", radius)
         self.nonlinearity = nonlinearity
+        self.radius = radius
         self.state_shape = (d_state,)
 
         def parameter(*shape: int) -> nn.Parameter:
@@ -60,6 +68,9 @@ class RNN(Core):
     def reset_parameters(self) -> None:
         for matrix in (self.A, self.B, self.C):
             nn.init.normal_(matrix, std=matrix.shape[1] ** -0.5)
+        if self.radius is not None and self.A.device.type != "meta":
+            largest = float(self.eigenvalues().abs().max())
+            self.A.mul_(min(1.0, self.radius / largest))
         nn.init.normal_(self.D)
 
     def eigenvalues(self) -> Tensor:
@@ -68,7 +79,8 @@ class RNN(Core):
         return eigenvalues
 
     def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, nonlinearity={self.nonlinearity!r}"
+        radius = "" if self.radius is None else f", radius={self.radius:g}"
+        return f"{super().extra_repr()}, nonlinearity={self.nonlinearity!r}{radius}"
 
     def _sequence(
         self,
@@ -107,46 +119,41 @@ class RNN(Core):
             return F.linear(u, self.B)
         if self.nonlinearity == "linear":
             Bu = F.linear(u, self.B)
-            return linear_scan(Bu, self.A.to(Bu.dtype), initial.to(Bu.dtype), resets)
-        fused: Any = torch.rnn_tanh if self.nonlinearity == "tanh" else torch.rnn_relu
-        hx = initial.to(u.dtype).unsqueeze(0)
-        # no biases, one layer, no dropout, one direction, batch first
-        x: Tensor = fused(u, hx, [self.B, self.A], False, 1, 0.0, self.training, False, True)[0]
-        return x
+            A = self.A.to(carry_dtype(self.A.dtype))
+            return linear_scan(Bu, A, initial.to(Bu.dtype), None if resets is None else resets.unsqueeze(-1))
+        return kernels.walk(f"rnn_{self.nonlinearity}", u, [initial], [self.B, self.A])[0]
 
 
 def linear_scan(v: Tensor, A: Tensor, initial: Tensor, resets: Tensor | None = None) -> Tensor:
-    """x_k = A·x_{k-1} + v_k by matrix products: log₂(chunk) of them inside all chunks at once, then one carry a chunk.
+    """x_k = A·x_{k-1} + v_k in about 2·log₂(length) matrix products, which do twice the work of a walk step by step.
+
+    Two steps are one with A²: x_{k+1} = A²·x_{k-1} + (A·v_k + v_{k+1}). That gives every second state from a scan of
+    half the length, and one product more the states between them.
 
     Args:
-        v: (batch, length, N); A: (N, N); initial: (batch, N); resets: bool (batch, length).
+        v: (batch, length, N); A: (N, N); initial: (batch, N); resets: bool (batch, length, 1).
 
     Returns:
         x: (batch, length, N).
     """
-    batch, length, n = v.shape
-    chunks = -(-length // CHUNK)
-    padding = chunks * CHUNK - length
-    x = F.pad(v, (0, 0, 0, padding)).view(batch, chunks, CHUNK, n)
-    if resets is None:
-        resets = v.new_zeros(batch, length, dtype=torch.bool)
-    # which sequence of the chunk a step belongs to; 0 is the one that came in
-    sequence = F.pad(resets, (0, padding)).view(batch, chunks, CHUNK, 1).cumsum(2)
 
-    powers = A.unsqueeze(0)  # A, A², A³, ... A^CHUNK
-    shift = 1
-    while shift < CHUNK:  # here x_k holds the last `shift` terms of its sum, inside the chunk
-        joined = sequence[:, :, shift:] == sequence[:, :, :-shift]
-        earlier = (x[:, :, :-shift] * joined) @ powers[-1].T
-        x = x + F.pad(earlier, (0, 0, shift, 0))
-        powers = torch.cat([powers, powers @ powers[-1]])
-        shift *= 2
+    def times_A(x: Tensor, cut: Tensor | None) -> Tensor:
+        return F.linear(x if cut is None else x.masked_fill(cut, 0), A.to(x.dtype))
 
-    carry = initial
-    carries = []
-    for chunk in range(chunks):
-        carries.append(carry)
-        carry = (carry * (sequence[:, chunk, -1] == 0)) @ powers[-1].T + x[:, chunk, -1]
-    entered = torch.stack(carries, dim=1)  # (batch, chunks, N), which reach every step of the sequence that came in
-    x = x + torch.einsum("bcn,jmn->bcjm", entered, powers) * (sequence == 0)
-    return x.flatten(1, 2)[:, :length]
+    length = v.shape[1]
+    if length == 1:
+        return v + times_A(initial.unsqueeze(1), resets)
+    first, second = _pairs(v)
+    cut_first, cut_second = (None, None) if resets is None else _pairs(resets)
+    cut = None if cut_first is None or cut_second is None else cut_first | cut_second
+    with torch.autocast(v.device.type, enabled=False):  # the error of a power doubles with each squaring
+        squared = A @ A
+    later = linear_scan(second + times_A(first, cut_second), squared, initial, cut)
+    earlier = first + times_A(torch.cat([initial.unsqueeze(1), later[:, :-1]], dim=1), cut_first)
+    return torch.stack([earlier, later], dim=2).flatten(1, 2)[:, :length]
+
+
+def _pairs(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The steps 0, 2, 4, ... and 1, 3, 5, ...; a last one without a partner gets an empty one."""
+    x = F.pad(x, (0, 0, 0, x.shape[1] % 2))
+    return x[:, ::2], x[:, 1::2]

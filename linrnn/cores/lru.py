@@ -123,7 +123,8 @@ class LRU(Core):
         if length < 0:
             raise wrong_value("length", "at least 0", length)
         lam = self.eigenvalues().to(torch.complex128)  # the phase of λ^k turns k times: single precision loses it
-        B, C = (from_planes(planes.double()) for planes in (self._B().movedim(2, 0), self.C))
+        B, C = (from_planes(planes.double()) for planes in (self._B().movedim(2, 0), self._C()))
+        C = C.conj()  # behind Re[C·x] are Re C and -Im C
         k = torch.arange(length, device=lam.device).unsqueeze(1)
         powers = torch.polar(lam.abs() ** k, lam.angle() * k)
         response = torch.einsum("on,kn,in->koi", C, powers, B).real.to(self.D.dtype)
@@ -228,4 +229,4 @@ class LRU(Core):
 
     def _require_causal(self, name: str) -> None:
         if self.bidirectional:
-            raise ValueError(f"{name}: expected a causal LRU, got a bidirectional one")
+            raise ValueError(f"{name}: expected a causal {type(self).__name__}, got a bidirectional one")

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn import tasks
+from linrnn.cores import LRU, RNN
 from linrnn.model import Model
 from linrnn.provenance import provenance
 from linrnn.recipes import Recipe, Training
@@ -206,9 +207,11 @@ def _mean_loss(losses: Tensor, step: int, every: int, run: Run, model: Model) ->
 
 @torch.no_grad()
 def _spectrum(model: Model) -> list[list[list[float]]]:
-    """The eigenvalues of each block, as planes (2, N), to seven decimals: what is needed for a picture."""
-    cores: list[Any] = [block.core for block in model.blocks]
-    eigenvalues = [core.eigenvalues() for core in cores if hasattr(core, "eigenvalues")]
+    """The eigenvalues of each block, as planes (2, N), to seven decimals: what is needed for a picture.
+
+    Not of cores with a system for each feature, which have H times as many.
+    """
+    eigenvalues = [block.core.eigenvalues() for block in model.blocks if isinstance(block.core, LRU | RNN)]
     return [torch.view_as_real(lam.cpu().to(torch.complex128)).T.round(decimals=7).tolist() for lam in eigenvalues]
 
 

@@ -9,10 +9,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from linrnn.bench import measure, rivals, train
-from linrnn.bench.gated import KINDS, Gated, Kind, model_with
 from linrnn.training.data import Examples
 from tests.bench.helpers import tiny
-from tests.helpers import relative_error
 
 PERFORMANCE = {  # batch, length, H, N, goal
     "scifar": (50, 1024, 512, 384, 160),
@@ -95,27 +93,15 @@ def test_a_row_relates_the_step_to_products_and_goal(monkeypatch: pytest.MonkeyP
     assert row["products_ms"] == pytest.approx(2 * 2.5)
     assert row["products_share"] == pytest.approx(5 / 20)  # milliseconds
     assert row["products_TFLOP/s"] == pytest.approx(train.product_operations(case) / 5e-3 / 1e12)
-    assert [row[f"nn.{kind}"] for kind in KINDS] == [50.0] * 3
+    assert [row[f"nn.{kind}"] for kind in ("RNN", "GRU", "LSTM")] == [50.0] * 3
 
 
 @pytest.mark.parametrize("model", [{}, {"options": {"bidirectional": True}}], ids=["one-way", "both-ways"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_pytorchs_layers_train_in_the_same_blocks(kind: Kind, model: dict[str, Any]) -> None:
-    case = tiny(depth=2, symbols=None, **model)
-    step = train.prepare(case, measure.CPU, lambda config: model_with(kind, config), compiled=False)
+@pytest.mark.parametrize("core", train.PYTORCH.values())
+def test_pytorchs_layers_train_in_the_same_blocks(core: str, model: dict[str, Any]) -> None:
+    step = train.prepare(tiny(depth=2, symbols=None, core=core, **model), measure.CPU, compiled=False)
     losses = [float(step()) for _ in range(20)]
     assert losses[-1] < losses[0]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_steps_of_pytorchs_layers_equal_the_whole_sequence(kind: Kind) -> None:
-    layer, u = Gated(kind, 6, 4), torch.randn(3, 9, 6)
-    expected, _ = layer(u)
-    state, outputs = layer.initial_state(3), []
-    for k in range(9):
-        y, state = layer.step(u[:, k], state)
-        outputs.append(y)
-    assert relative_error(torch.stack(outputs, dim=1), expected) < 1e-5
 
 
 def test_the_profile_lists_the_longest_first() -> None:

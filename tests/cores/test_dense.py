@@ -1,5 +1,6 @@
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -159,6 +160,24 @@ def test_glorot_initialization_and_names() -> None:
         assert float(array(matrix).var()) == pytest.approx(variance, rel=0.05)
     assert {id(p) for p in layer.recurrent_parameters()} == {id(layer.A), id(layer.B)}
     assert "nonlinearity='tanh'" in repr(layer)
+
+
+def test_radius_is_the_largest_that_an_eigenvalue_starts_with() -> None:
+    drawn = {}
+    for radius in (None, 0.5, 100.0):
+        torch.manual_seed(0)
+        drawn[radius] = array(linrnn.RNN(3, 32, radius=radius).A)
+    assert abs(np.linalg.eigvals(drawn[None])).max() > 1  # why one may want it
+    assert abs(np.linalg.eigvals(drawn[0.5])).max() == pytest.approx(0.5, rel=1e-5)
+    assert (drawn[100.0] == drawn[None]).all()
+    with pytest.raises(ValueError, match="radius: expected a number above 0, got 0"):
+        linrnn.RNN(3, 4, radius=0)
+
+
+def test_the_linear_recurrence_stays_finite_over_long_sequences() -> None:
+    layer = linrnn.RNN(8, 32, nonlinearity="linear", radius=1.0)
+    y, _ = layer(torch.randn(2, 5000, 8))
+    assert float(y.detach().abs().max()) < 1e4
 
 
 @every_nonlinearity

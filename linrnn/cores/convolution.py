@@ -1,0 +1,77 @@
+"""Convolution of whole sequences by the fast Fourier transform, as one PyTorch operator.
+
+As an operator it keeps complex numbers out of what a compiler sees, and spectra out of what training keeps.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@torch.library.custom_op("linrnn::convolve", mutates_args=())
+def convolve(u: Tensor, K: Tensor) -> Tensor:
+    """y_k = Σ_d K_d ⊙ u_{k-d}, and with a second kernel + Σ_d K'_d ⊙ u_{k+d}; both begin at d = 0.
+
+    Args:
+        u: (batch, L, H) in float32 or float64.
+        K: (1 or 2, H, L), one kernel a feature.
+
+    Returns:
+        y: (batch, L, H).
+    """
+    L, n = u.shape[1], _fast_length(2 * u.shape[1])
+    if u.numel() == 0:
+        return torch.zeros_like(u)
+    product = torch.fft.rfft(u, n, dim=1).mul_(_spectrum(K, n))
+    y: Tensor = torch.fft.irfft(product, n, dim=1)[:, :L]
+    return y.clone(memory_format=torch.contiguous_format)  # a copy also where it would do as a view
+
+
+@torch.library.custom_op("linrnn::convolve_backward", mutates_args=())
+def convolve_backward(grad: Tensor, u: Tensor, K: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of u and K: what went forward with K comes back with K turned round."""
+    L, n = u.shape[1], _fast_length(2 * u.shape[1])
+    if u.numel() == 0:
+        return torch.zeros_like(u), torch.zeros_like(K)
+    G, U = (torch.fft.rfft(x, n, dim=1) for x in (grad, u))
+    ahead = U.conj_physical_().mul_(G).sum(0).mT
+    grad_K = torch.fft.irfft(torch.stack([ahead, ahead.conj_physical()][: len(K)]), n)[..., :L]
+    grad_u = torch.fft.irfft(G.mul_(_spectrum(K, n).conj_physical()), n, dim=1)[:, :L]
+    return grad_u.contiguous(), grad_K.contiguous()
+
+
+def _spectrum(K: Tensor, n: int) -> Tensor:
+    """(n/2 + 1, H) of the kernel, and of the second one turned round in time.
+
+    Conjugates are physical: in the first call of a compiled function PyTorch forgets those that it has only marked.
+    """
+    spectra: Tensor = torch.fft.rfft(K, n).mT
+    return spectra[0] if len(K) == 1 else spectra[0] + spectra[1].conj_physical()
+
+
+def _fast_length(n: int) -> int:
+    """The least 2^k, 3·2^k, 5·2^k, 9·2^k or 15·2^k that is not below n: transforms of such lengths are fast."""
+    return min(m << (-(-n // m) - 1).bit_length() if n > m else m for m in (1, 3, 5, 9, 15))
+
+
+@convolve.register_fake
+def _(u: Tensor, K: Tensor) -> Tensor:
+    return u.new_empty(u.shape)
+
+
+@convolve_backward.register_fake
+def _(grad: Tensor, u: Tensor, K: Tensor) -> tuple[Tensor, Tensor]:
+    return u.new_empty(u.shape), K.new_empty(K.shape)
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+    gradients: tuple[Tensor, Tensor] = convolve_backward(grad, *ctx.saved_tensors)
+    return gradients
+
+
+convolve.register_autograd(_backward, setup_context=_keep)

@@ -1,0 +1,74 @@
+"""DLR: S4D with the step size absorbed, so that λ is learned directly."""
+
+import torch
+from torch import Tensor, nn
+
+from linrnn import spectrum
+from linrnn.cores import ssm
+from linrnn.recurrence.op import carry_dtype
+from linrnn.recurrence.planes import to_planes
+
+
+class DLR(ssm.DiagonalSSM):
+    """The diagonal linear RNN: one a feature, x_k = λ ⊙ x_{k-1} + B·u_k, y_k = 2·Re[C·x_k] + D·u_k.
+
+    As in the LRU, λ = exp(-exp(nu_log) + i·theta) is learned without a step size, and so is B. It starts as the same
+    map as S4D with zero-order hold, whose λ and B̄ it takes over (as published it starts from other λ, and has B = 1).
+
+    Args:
+        d_model: H, the number of features.
+        d_state: N, the number of complex states of each feature, of 2N that come in conjugate pairs.
+        init: the spectrum in continuous time it starts from: `lin`, `inv` or `legs`, as in `linrnn.spectrum.s4d`.
+        dt_min, dt_max: the step size of each feature, with which λ starts, is log-uniform between these.
+        bidirectional: a second convolution runs from the end; only C is its own.
+
+    The state is (batch, 2, H, N), the real and imaginary parts, in float32 or better.
+    """
+
+    recurrent_names = ("nu_log", "theta", "B")
+
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int,
+        *,
+        init: spectrum.S4DInit = "lin",
+        dt_min: float = 0.001,
+        dt_max: float = 0.1,
+        bidirectional: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d_model, d_state, bidirectional)
+        ssm.check_choice("init", init, spectrum.S4DInit)
+        ssm.check_step_sizes(dt_min, dt_max)
+        self.init = init
+        self.dt_min, self.dt_max = dt_min, dt_max
+        self.state_shape = (2, d_model, d_state)
+
+        def parameter(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
+
+        self.nu_log = parameter(d_model, d_state)
+        self.theta = parameter(d_model, d_state)
+        self.B = parameter(2, d_model, d_state)
+        self.C = parameter(2 if bidirectional else 1, 2, d_model, d_state)
+        self.D = parameter(d_model)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        delta = ssm.sample_step_sizes(self.d_model, self.dt_min, self.dt_max).exp().unsqueeze(-1)
+        z = to_planes(delta * spectrum.s4d(self.d_state, self.init)).movedim(1, 0)
+        self.nu_log.copy_((-z[0]).log())
+        self.theta.copy_(z[1])
+        self.B.copy_(delta * ssm.discretize(z, "zoh")[1])
+        nn.init.normal_(self.C, std=0.5**0.5)
+        nn.init.normal_(self.D)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, init={self.init!r}, dt_min={self.dt_min:g}, dt_max={self.dt_max:g}"
+
+    def _system(self) -> tuple[Tensor, Tensor]:
+        nu_log, theta, B = (x.to(carry_dtype(x.dtype)) for x in (self.nu_log, self.theta, self.B))
+        return spectrum.exp(ssm.stable(nu_log), theta), B

@@ -1,0 +1,162 @@
+"""PyTorch's gated layers as cores, what one would have taken otherwise: h_k by a GRU or LSTM, y_k = C·h_k + D ⊙ u_k."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.cores import kernels
+from linrnn.cores.base import Core, last_real, real_steps
+from linrnn.recurrence.op import carry_dtype
+
+WIDE = 1e4  # what opens a gate wholly when it is added, and shuts it when it is taken away, in any precision
+
+
+class Gated(Core):
+    """What `GRU` and `LSTM` share: PyTorch's kernel and initialization, with C and D around it.
+
+    At padding the gates are forced so that the memory stands still: each step carries one more feature, which is 1
+    there, and which B reads as an order to hold. So the backward direction just runs from the end, nothing is sorted or
+    packed, and lengths never leave their device.
+    """
+
+    kernel: str
+    parts: tuple[int, ...]  # of the state, before its N features
+    hold: tuple[int, ...]  # for each gate: 1 is forced open at padding, -1 shut, 0 left alone
+    recurrent_names = ("A", "a", "B", "b")  # a and b are the biases
+
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int,
+        *,
+        bidirectional: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d_model, d_state, bidirectional)
+        self.state_shape = (*self.parts, d_state)
+        rows = len(self.hold) * d_state
+
+        def parameter(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
+
+        self.A, self.a = parameter(rows, d_state), parameter(rows)
+        self.B, self.b = parameter(rows, d_model), parameter(rows)
+        self.C = parameter(d_model, d_state * (2 if bidirectional else 1))
+        self.D = parameter(d_model)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        for parameter in (self.A, self.a, self.B, self.b):  # as nn.GRU and nn.LSTM
+            nn.init.uniform_(parameter, -(self.d_state**-0.5), self.d_state**-0.5)
+        nn.init.normal_(self.C, std=self.C.shape[1] ** -0.5)
+        nn.init.normal_(self.D)
+
+    def eigenvalues(self) -> Tensor:
+        """Those of the recurrence linearized at rest: of the Jacobian of one step where state and input are zero."""
+        rest = self._zero_state(self._zero_state(1).numel())  # a copy for each row of the Jacobian
+        rest = rest.to(self.D.dtype).requires_grad_()
+        with torch.enable_grad():
+            x = self._next(rest.new_zeros(len(rest), self.d_model), rest).flatten(1)
+        (jacobian,) = torch.autograd.grad(x, rest, torch.eye(len(rest)).to(x))
+        eigenvalues: Tensor = torch.linalg.eigvals(jacobian.flatten(1).to(carry_dtype(x.dtype)))
+        return eigenvalues
+
+    def _sequence(
+        self,
+        u: Tensor,
+        state: Tensor | None,
+        lengths: Tensor | None,
+        resets: Tensor | None,
+        group: "torch.distributed.ProcessGroup | None",
+    ) -> tuple[Tensor, Tensor | None]:
+        if group is not None:
+            raise ValueError("group: expected None: the length of a gated RNN cannot be split over processes")
+        if resets is not None:
+            raise ValueError(f"resets: expected None with the core {type(self).__name__}: its kernel has none")
+        batch, length = u.shape[:2]
+        real = None if lengths is None else real_steps(lengths, length)
+        if self.bidirectional:  # both ways side by side, as twice as many sequences
+            both = None if real is None else torch.cat([real, real.flip(1)])
+            h, _ = self._states(torch.cat([u, u.flip(1)]), self._zero_state(2 * batch), both)
+            forward, backward = h.unflatten(0, (2, batch)).unbind(0)
+            h = torch.cat([forward, backward.flip(1)], dim=-1)
+            return self._add_Du(F.linear(h, self.C), u), None
+        initial = self._zero_state(batch) if state is None else state
+        h, final = self._states(u, initial, real)
+        if lengths is not None:
+            final = self._last(h, final, lengths, initial)
+        return self._add_Du(F.linear(h, self.C), u), final
+
+    def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        x = self._next(u, state)
+        h = x.flatten(1)[:, : self.d_state]
+        return self._add_Du(F.linear(h, self.C), u), x.to(state.dtype)
+
+    def _states(self, u: Tensor, initial: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
+        """All h_k, (batch, length, N), and the state after the last step."""
+        if u.shape[0] == 0 or u.shape[1] == 0:
+            return F.linear(u, self.B[: self.d_state]), initial
+        B: Tensor = self.B
+        if real is not None:
+            order = torch.cat([B.new_full((self.d_state, 1), WIDE * way) for way in self.hold])
+            B = torch.cat([B, order], dim=1)
+            u = torch.cat([u, ~real.unsqueeze(-1)], dim=-1)
+        parts = initial.reshape(len(u), -1, self.d_state).unbind(1)
+        h, *final = kernels.walk(self.kernel, u, parts, [B, self.A, self.b, self.a])
+        return h, torch.stack(final, dim=1).view(initial.shape).to(initial.dtype)
+
+    def _next(self, u: Tensor, state: Tensor) -> Tensor:
+        """The state after one step."""
+        raise NotImplementedError
+
+    def _last(self, h: Tensor, final: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
+        """The state after the last real step."""
+        raise NotImplementedError
+
+
+class GRU(Gated):
+    """The gated recurrent unit: h_k = z·h_{k-1} + (1 - z)·n with n = tanh(B·u_k + r·A·h_{k-1}), and gates r and z.
+
+    Args:
+        d_model: H, the number of features.
+        d_state: N, the number of hidden features.
+        bidirectional: a second recurrence runs from the end; A and B are shared, C reads both.
+
+    A gate is σ(B·u_k + A·h_{k-1}) with its own rows of A and B, and all have biases. The state is h, (batch, N).
+    """
+
+    kernel = "gru"
+    parts = ()
+    hold = (0, 1, 0)  # of r, z and n: z = 1 keeps h
+
+    def _next(self, u: Tensor, state: Tensor) -> Tensor:
+        return torch.gru_cell(u, state.to(u.dtype), self.B, self.A, self.b, self.a)
+
+    def _last(self, h: Tensor, final: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
+        return last_real(h, lengths, initial)  # exact, while h held by z = 1 may have been rounded on the way
+
+
+class LSTM(Gated):
+    """Long short-term memory: c_k = f·c_{k-1} + i·tanh(B·u_k + A·h_{k-1}), h_k = o·tanh(c_k), and gates i, f and o.
+
+    Args:
+        d_model: H, the number of features.
+        d_state: N, the number of hidden features.
+        bidirectional: a second recurrence runs from the end; A and B are shared, C reads both.
+
+    A gate is σ(B·u_k + A·h_{k-1}) with its own rows of A and B, and all have biases. The state is h and c,
+    (batch, 2, N).
+    """
+
+    kernel = "lstm"
+    parts = (2,)
+    hold = (-1, 1, 0, 0)  # of i, f, the input and o: i = 0 and f = 1 keep c
+
+    def _next(self, u: Tensor, state: Tensor) -> Tensor:
+        h_c = torch.lstm_cell(u, state.to(u.dtype).unbind(1), self.B, self.A, self.b, self.a)
+        return torch.stack(h_c, dim=1)
+
+    def _last(self, h: Tensor, final: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
+        return torch.stack([last_real(h, lengths, initial[:, 0]), final[:, 1]], dim=1)  # c stood still, h did not

@@ -1,0 +1,409 @@
+"""S4: one state-space model a feature, diagonal plus low rank, with its kernel from the generating function.
+
+ẋ = A·x + B·u, y = C·x + D·u with A = diag(a) - p·p*, discretized by the bilinear rule:
+
+    Ā = (I - Δ/2·A)⁻¹·(I + Δ/2·A),  B̄ = (I - Δ/2·A)⁻¹·Δ·B
+
+For z with z^L = 1 the first L steps of the kernel K_k = C·Ā^k·B̄ have the sum
+
+    Σ_k K_k·z^k = C·(I - Ā^L)·(I - z·Ā)⁻¹·B̄ = C̃·(2(1 - z) - Δ(1 + z)·A)⁻¹·2Δ·B,  C̃ = C·(I - Ā^L)
+
+where the matrix is diagonal plus rank one: its inverse follows by Woodbury's identity from Cauchy products,
+Σ_n v_n/(2(1 - z) - Δ(1 + z)·a_n). At the L roots of unity the sum is the Fourier transform of the kernel.
+
+States come in conjugate pairs of which one is kept, so sums over all states are twice a real part. Complex numbers are
+planes, the two parts along the first dimension; features do not meet.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.cores import ssm
+from linrnn.cores.base import Core
+from linrnn.cores.convolution import convolve
+from linrnn.cores.lru import Dense
+from linrnn.cores.ssm import divide, times
+from linrnn.recurrence.op import carry_dtype
+
+CHUNK = 7  # the final state is found over chunks of 2^7 steps
+CAUCHY_ELEMENTS = 2**24  # of the Cauchy matrix that are there at once
+
+
+class S4(Core):
+    """S4, from HiPPO-LegS: an SSM a feature with A = diag(a) - p·p*, its own step size Δ, and the bilinear rule.
+
+    Re a = -exp(a_re_log) is negative, so that A is stable whatever is learned: all of a, p, B, C, D and Δ.
+
+    Args:
+        d_model: H, the number of features.
+        d_state: N, the number of complex states of each feature, of 2N that come in conjugate pairs.
+        dt_min, dt_max: Δ starts log-uniformly distributed between these.
+        bidirectional: a second convolution runs from the end; only C is its own.
+
+    The state is (batch, 2, H, N), the real and imaginary parts, in float32 or better. There are no resets: a
+    convolution cannot cut sequences, and the dense Ā has no cheap scan.
+
+    Example:
+        >>> layer = S4(64, 32)
+        >>> y, state = layer(torch.randn(8, 1000, 64))
+        >>> y_next, state = layer.step(torch.randn(8, 64), state)
+    """
+
+    recurrent_names = ("a_re_log", "a_im", "p", "delta_log", "B")
+
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int,
+        *,
+        dt_min: float = 0.001,
+        dt_max: float = 0.1,
+        bidirectional: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d_model, d_state, bidirectional)
+        ssm.check_step_sizes(dt_min, dt_max)
+        self.dt_min, self.dt_max = dt_min, dt_max
+        self.state_shape = (2, d_model, d_state)
+
+        def parameter(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
+
+        self.a_re_log = parameter(d_model, d_state)
+        self.a_im = parameter(d_model, d_state)
+        self.p = parameter(2, d_model, d_state)
+        self.delta_log = parameter(d_model)
+        self.B = parameter(2, d_model, d_state)
+        self.C = parameter(2 if bidirectional else 1, 2, d_model, d_state)
+        self.D = parameter(d_model)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        legs = ssm.legs(self.d_state)
+        self.a_re_log.copy_((-legs.a.real).log().expand_as(self.a_re_log))
+        self.a_im.copy_(legs.a.imag.expand_as(self.a_im))
+        for parameter, z in ((self.p, legs.p), (self.B, legs.b)):
+            parameter.copy_(torch.stack([z.real, z.imag]).unsqueeze(1).expand_as(parameter))
+        self.delta_log.copy_(ssm.sample_step_sizes(self.d_model, self.dt_min, self.dt_max))
+        nn.init.normal_(self.C, std=0.5**0.5)
+        nn.init.normal_(self.D)
+
+    def eigenvalues(self) -> Tensor:
+        """Those of Ā in discrete time, complex (2·H·N,): both of each pair, of one feature after the other.
+
+        Found numerically, feature by feature, which takes its time at many states. A is then far from normal, so that
+        single ones are no more exact than a few digits.
+        """
+        A = dense(self._system())
+        eigenvalues: Tensor = torch.linalg.eigvals(A.double().cpu()).flatten()
+        return eigenvalues.to(A.device, torch.promote_types(A.dtype, torch.complex64))
+
+    def kernel(self, length: int) -> Tensor:
+        """The impulse response: (length, H, H), what y_k gains for a unit in each feature of u_0; a diagonal matrix."""
+        self._require_causal("kernel")
+        ssm.check_length(length)
+        system = System(*(planes.double() for planes in self._system()))
+        squares = _squares(system, length)
+        K = _responses(system, squares, length, 2 * system.delta.unsqueeze(-1) * system.b.unsqueeze(1))[0]
+        K = torch.cat([K[:, :1] + self.D.unsqueeze(-1), K[:, 1:]], dim=1)
+        return torch.diag_embed(K.T).to(self.D.dtype)
+
+    def to_dense(self) -> Dense:
+        """The same map as a real system with 2·H·N states: for each feature the real parts, then the imaginary ones."""
+        self._require_causal("to_dense")
+        system = self._system()
+        B = torch.block_diag(*_join(_into(system)).unsqueeze(-1))
+        return Dense(torch.block_diag(*dense(system)), B, torch.block_diag(*_rows(system.c)[0]), torch.diag(self.D))
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, dt_min={self.dt_min:g}, dt_max={self.dt_max:g}"
+
+    def _sequence(
+        self,
+        u: Tensor,
+        state: Tensor | None,
+        lengths: Tensor | None,
+        resets: Tensor | None,
+        group: "torch.distributed.ProcessGroup | None",
+    ) -> tuple[Tensor, Tensor | None]:
+        if group is not None:
+            raise ValueError("group: expected None: the length of S4 cannot be split over processes")
+        if resets is not None:
+            raise ValueError(
+                "resets: expected None: S4 runs as a convolution, which cannot cut sequences, and its dense transition "
+                "matrix has no cheap scan; S4D and S5 have resets"
+            )
+        carry = carry_dtype(self.D.dtype)
+        with torch.autocast(u.device.type, enabled=False):  # kernel and transforms in float32 or better
+            y, final = self._convolved(u.to(carry), state, lengths)
+            y = self._add_Du(y, u)
+        return y.to(ssm.output_dtype(u, carry)), final
+
+    def _convolved(self, u: Tensor, state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        L, system = int(u.shape[1]), self._system()  # the number of squarings is that of one length
+        squares = _squares(system, L)
+        delta = system.delta.unsqueeze(-1)
+        y: Tensor = convolve(u, _responses(system, squares, L, 2 * delta * system.b.unsqueeze(1)))
+        if self.bidirectional:
+            return y, None
+        if state is not None:
+            x = state.movedim(1, 0)
+            y = y + _responses(system, squares, L, 2 * x + delta * _times_A(system, x)).transpose(1, 2)
+        return y, _final(u, system, squares, state, lengths)
+
+    def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.autocast(u.device.type, enabled=False):
+            system = self._system()
+            x = _step(system, state.movedim(1, 0), u.to(system.delta.dtype))
+            y = torch.einsum("cbhn,chn->bh", x, 2 * ssm.conj(system.c[:, 0]))
+            y = self._add_Du(y, u)
+        return y.to(ssm.output_dtype(u, system.delta.dtype)), x.movedim(0, 1)
+
+    def _system(self) -> "System":
+        p, b, c, re, im, delta = (
+            x.to(carry_dtype(x.dtype)) for x in (self.p, self.B, self.C, self.a_re_log, self.a_im, self.delta_log)
+        )
+        nu = ssm.stable(re + delta.unsqueeze(-1)) * torch.exp(-delta).unsqueeze(-1)
+        return System(torch.stack([-nu, im]), p, b, c.movedim(1, 0), torch.exp(delta))
+
+    def _require_causal(self, name: str) -> None:
+        if self.bidirectional:
+            raise ValueError(f"{name}: expected a causal S4, got a bidirectional one")
+
+
+class System(NamedTuple):
+    """In continuous time."""
+
+    a: Tensor  # (2, H, N)
+    p: Tensor  # (2, H, N)
+    b: Tensor  # (2, H, N)
+    c: Tensor  # (2, directions, H, N)
+    delta: Tensor  # (H,)
+
+
+def _times_A(system: System, x: Tensor) -> Tensor:
+    """A·x for x of (2, batch, H, N): over all states p*·x is twice the real part over those kept."""
+    a, p = system.a.unsqueeze(1), system.p.unsqueeze(1)
+    return times(a, x) - 2 * p * (p * x).sum((0, 3)).unsqueeze(-1)
+
+
+def _solve(system: System, x: Tensor) -> Tensor:
+    """(I - Δ/2·A)⁻¹·x, in O(N) by Woodbury's identity."""
+    delta = system.delta.unsqueeze(-1)
+    diagonal = -delta / 2 * system.a.unsqueeze(1)
+    diagonal = torch.stack([1 + diagonal[0], diagonal[1]])
+    p = system.p.unsqueeze(1)
+    x, q = divide(x, diagonal), divide(p, diagonal)
+    s = (p * x).sum((0, 3)) / (1 + system.delta * (p * q).sum((0, 3)))
+    return x - delta * q * s.unsqueeze(-1)
+
+
+def _step(system: System, x: Tensor, u: Tensor) -> Tensor:
+    """x_k from x_{k-1} (2, batch, H, N) and u_k (batch, H)."""
+    delta = system.delta.unsqueeze(-1)
+    return _solve(system, x + delta / 2 * _times_A(system, x) + delta * system.b.unsqueeze(1) * u.unsqueeze(-1))
+
+
+def _into(system: System) -> Tensor:
+    """B̄, (2, H, N)."""
+    return _solve(system, (system.delta.unsqueeze(-1) * system.b).unsqueeze(1)).squeeze(1)
+
+
+def dense(system: System) -> Tensor:
+    """Ā as real matrices (H, 2N, 2N) on the real and imaginary parts of states, by what it does to each of them."""
+    H, N = system.a.shape[1:]
+    basis = torch.eye(2 * N, dtype=system.a.dtype, device=system.a.device).view(2 * N, 2, 1, N)
+    columns = _step(system, basis.movedim(1, 0).expand(2, 2 * N, H, N), system.delta.new_zeros(2 * N, H))
+    return columns.permute(2, 0, 3, 1).flatten(1, 2)
+
+
+def _join(x: Tensor) -> Tensor:
+    """(2, ..., N) to (..., 2N): the real parts, then the imaginary ones."""
+    return x.movedim(0, -2).flatten(-2)
+
+
+def _rows(c: Tensor) -> Tensor:
+    """C as real rows (directions, H, 1, 2N) that read the real and imaginary parts of states."""
+    return _join(2 * ssm.conj(c)).unsqueeze(-2)
+
+
+def _squares(system: System, length: int) -> list[Tensor]:
+    """Ā, Ā², Ā⁴, ... for all binary digits of numbers up to `length`, (H, 2N, 2N) each."""
+    squares = [dense(system)]
+    while len(squares) < length.bit_length():
+        squares.append(squares[-1] @ squares[-1])
+    return squares
+
+
+def _responses(system: System, squares: list[Tensor], length: int, w: Tensor) -> Tensor:
+    """C·Ā^k·x for k < length, where w = (2 - Δ·A)·x: 2Δ·B for the kernel, (2 + Δ·A)·x_0 for what a state gives.
+
+    Args:
+        w: (2, batch, H, N), with a batch of 1 where there are two directions.
+
+    Returns:
+        (batch or directions, H, length).
+    """
+    if length == 0:
+        return w.new_zeros(max(w.shape[1], system.c.shape[1]), w.shape[2], 0)
+    far = rows = _rows(system.c)
+    for k in range(length.bit_length()):
+        if length >> k & 1:
+            far = far @ squares[k]
+    c = ssm.conj((rows - far).squeeze(-2).unflatten(-1, (2, -1)).movedim(-2, 0)) / 2  # C̃ = C·(I - Ā^L)
+
+    p, delta = system.p.unsqueeze(1), system.delta.unsqueeze(-1)
+    p_conj = ssm.conj(p)
+    products = [times(c, w), times(c, p), times(p_conj, w), times(p_conj, p)]
+    sums = cauchy(torch.cat(products, dim=1), system.delta.unsqueeze(-1) * system.a, length)
+    cw, cp, pw, pp = sums.split([product.shape[1] for product in products], dim=1)
+    t = delta * _roots(length, w)[1][:, None, None]
+    re, im = times(t, pp)
+    K: Tensor = inverse_fft(cw - divide(times(t, times(cp, pw)), torch.stack([1 + re, im])), length)
+    return K
+
+
+def _final(u: Tensor, system: System, squares: list[Tensor], state: Tensor | None, lengths: Tensor | None) -> Tensor:
+    """The state after the last real step, (batch, 2, H, N): matrix products inside chunks, one carry a chunk."""
+    (batch, L, H), N = u.shape, system.a.shape[2]
+    if lengths is not None:
+        u = ssm.right_aligned(u, lengths)
+    levels = min(CHUNK, len(squares) - 1)
+    into = _join(_into(system)).unsqueeze(1)  # Ā^j·B̄ of all j in a chunk, (H, chunk, 2N)
+    for square in squares[:levels]:
+        into = torch.cat([into, into @ square.mT], dim=1)
+    chunk = 2**levels
+    chunks = -(-L // chunk)
+    inside = F.pad(u, (0, 0, chunks * chunk - L, 0)).unflatten(1, (chunks, chunk)).permute(3, 1, 0, 2).contiguous()
+    ends = (inside.flatten(1, 2) @ into.flip(1)).view(H, chunks, batch, 2 * N)
+    x: Tensor = ends.new_zeros(H, batch, 2 * N)
+    for end in ends.unbind(1):
+        x = x @ squares[levels].mT + end
+    if state is not None:
+        x = x + _advanced(state.permute(2, 0, 1, 3).flatten(2), squares, L if lengths is None else lengths)
+    return x.view(H, batch, 2, N).permute(1, 2, 0, 3)
+
+
+def _advanced(x: Tensor, squares: list[Tensor], steps: int | Tensor) -> Tensor:
+    """Ā^steps·x for x of (H, batch, 2N), by the binary digits of the number of steps, which may differ in a batch."""
+    for k, square in enumerate(squares):
+        if isinstance(steps, Tensor):
+            x = torch.where((steps >> k & 1).bool().unsqueeze(-1), x @ square.mT, x)
+        elif steps >> k & 1:
+            x = x @ square.mT
+    return x
+
+
+def _roots(length: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """2(1 - z) and 1 + z at the roots of unity z = exp(-2πi·l/L), l = 0 ... L/2, as planes (2, L/2 + 1)."""
+    half = math.pi / length * torch.arange(length // 2 + 1, dtype=torch.float64, device=like.device)
+    cos, sin = torch.cos(half), torch.sin(half)
+    less, more = torch.stack([sin * sin, sin * cos]), torch.stack([cos * cos, -sin * cos])
+    return (4 * less).to(like.dtype), (2 * more).to(like.dtype)
+
+
+@torch.library.custom_op("linrnn::cauchy", mutates_args=())
+def cauchy(v: Tensor, a: Tensor, length: int) -> Tensor:
+    """Σ_n v_n/(2(1 - z) - (1 + z)·a_n) over all states, those kept and their conjugates, at the roots of unity z.
+
+    Conjugates are physical: in the first call of a compiled function PyTorch forgets those that it has only marked.
+
+    Args:
+        v: (2, batch, H, N); a: (2, H, N).
+
+    Returns:
+        (2, batch, H, length/2 + 1).
+    """
+    results = []
+    for v_part, R, R_conj, _ in _cauchy_matrices(v, a, length):
+        results.append((v_part @ R + v_part.conj_physical() @ R_conj).movedim(0, 1))
+    result = torch.cat(results, dim=1)
+    return torch.stack([result.real, result.imag]).contiguous()
+
+
+@torch.library.custom_op("linrnn::cauchy_backward", mutates_args=())
+def cauchy_backward(grad: Tensor, v: Tensor, a: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    """The gradients of v and a. The matrix is made again: it is larger than all that is kept."""
+    grads_v, grads_a, done = [], [], 0
+    for v_part, R, R_conj, t in _cauchy_matrices(v, a, length):
+        H = len(v_part)
+        g = torch.complex(*grad[:, :, done : done + H]).movedim(0, 1)  # (H, batch, L/2 + 1)
+        done += H
+        g_conj, v_adjoint = g.conj_physical(), v_part.conj_physical().mT
+        grads_v.append((g @ R.conj_physical().mT + g_conj @ R_conj.mT).movedim(0, 1))
+        ahead, behind = v_adjoint @ g, v_adjoint @ g_conj
+        grads_a.append((ahead * (t * R * R).conj_physical() + behind * t * R_conj * R_conj).sum(-1))
+    grad_v, grad_a = torch.cat(grads_v, dim=1), torch.cat(grads_a)
+    return torch.stack([grad_v.real, grad_v.imag]), torch.stack([grad_a.real, grad_a.imag])
+
+
+def _cauchy_matrices(v: Tensor, a: Tensor, length: int) -> Any:
+    """For some features at a time: v (H, batch, N), the matrices of a and of its conjugates (H, N, L/2 + 1); 1 + z."""
+    s, t = (torch.complex(*planes) for planes in _roots(length, v))
+    features = max(1, CAUCHY_ELEMENTS // (a.shape[2] * len(s)))
+    v_features, a_features = torch.complex(*v).movedim(0, 1).split(features), torch.complex(*a).split(features)
+    for v_part, a_part in zip(v_features, a_features, strict=True):
+        a_part = a_part.unsqueeze(-1)
+        yield v_part, 1 / (s - t * a_part), 1 / (s - t * a_part.conj_physical()), t
+
+
+@torch.library.custom_op("linrnn::inverse_fft", mutates_args=())
+def inverse_fft(x: Tensor, length: int) -> Tensor:
+    """Real (..., length) of planes (2, ..., length/2 + 1)."""
+    if x.numel() == 0:
+        return x.new_zeros(*x.shape[1:-1], length)
+    result: Tensor = torch.fft.irfft(torch.complex(*x), length)
+    return result.contiguous()
+
+
+@torch.library.custom_op("linrnn::inverse_fft_backward", mutates_args=())
+def inverse_fft_backward(grad: Tensor) -> Tensor:
+    length = grad.shape[-1]
+    if grad.numel() == 0:
+        return grad.new_zeros(2, *grad.shape[:-1], length // 2 + 1)
+    transform = torch.fft.rfft(grad) / length
+    transform[..., 1 : (length + 1) // 2] *= 2  # they stand for their conjugates as well
+    return torch.stack([transform.real, transform.imag])
+
+
+@cauchy.register_fake
+def _(v: Tensor, a: Tensor, length: int) -> Tensor:
+    return v.new_empty(*v.shape[:3], length // 2 + 1)
+
+
+@cauchy_backward.register_fake
+def _(grad: Tensor, v: Tensor, a: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    return v.new_empty(v.shape), a.new_empty(a.shape)
+
+
+@inverse_fft.register_fake
+def _(x: Tensor, length: int) -> Tensor:
+    return x.new_empty(*x.shape[1:-1], length)
+
+
+@inverse_fft_backward.register_fake
+def _(grad: Tensor) -> Tensor:
+    return grad.new_empty(2, *grad.shape[:-1], grad.shape[-1] // 2 + 1)
+
+
+def _keep_cauchy(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:2])
+    ctx.length = inputs[2]
+
+
+def _backward_cauchy(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+    return *cauchy_backward(grad, *ctx.saved_tensors, ctx.length), None
+
+
+def _backward_inverse_fft(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    return inverse_fft_backward(grad), None
+
+
+cauchy.register_autograd(_backward_cauchy, setup_context=_keep_cauchy)
+inverse_fft.register_autograd(_backward_inverse_fft)

@@ -1,0 +1,118 @@
+"""S4D: one diagonal state-space model a feature, with S4's structured spectrum and a learned step size."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from linrnn import spectrum
+from linrnn.cores import ssm
+from linrnn.recurrence.op import carry_dtype
+
+InputMultiplier = Literal["exact", "first_order"]
+
+
+class S4D(ssm.DiagonalSSM):
+    """S4D, and with its switches the ablations of the paper's section on S4.
+
+    Each feature is an SSM of its own, ẋ = a ⊙ x + B·u, y = 2·Re[C·x] + D·u, discretized with its own step size Δ:
+
+        x_k = λ ⊙ x_{k-1} + B̄·u_k,  zoh: λ = exp(Δa), B̄ = (exp(Δa) - 1)/a·B
+                                    bilinear: λ = (1 + Δa/2)/(1 - Δa/2), B̄ = Δ/(1 - Δa/2)·B
+
+    Re a = -exp(a_re_log) is negative whatever is learned. B starts at 1 and is learned, as C, D, a and Δ are.
+
+    Args:
+        d_model: H, the number of features.
+        d_state: N, the number of complex states of each feature, of 2N that come in conjugate pairs.
+        init: the spectrum it starts from: `lin`, `inv` or `legs`, as in `linrnn.spectrum.s4d`.
+        discretization: `zoh` or `bilinear`.
+        input_multiplier: `exact`, B̄ as above; `first_order`, its expansion Δ·B.
+        decoupled: the Δ of B̄ is a parameter of its own, which starts equal to that of λ.
+        dt_min, dt_max: Δ starts log-uniformly distributed between these.
+        bidirectional: a second convolution runs from the end; only C is its own.
+
+    The state is (batch, 2, H, N), the real and imaginary parts, in float32 or better. With `resets` the states of all
+    steps are computed, 2·H·N numbers a step: much more memory than without.
+
+    Example:
+        >>> layer = S4D(64, 32, init="legs")
+        >>> y, state = layer(torch.randn(8, 1000, 64))
+        >>> y_next, state = layer.step(torch.randn(8, 64), state)
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int,
+        *,
+        init: spectrum.S4DInit = "lin",
+        discretization: ssm.Discretization = "zoh",
+        input_multiplier: InputMultiplier = "exact",
+        decoupled: bool = False,
+        dt_min: float = 0.001,
+        dt_max: float = 0.1,
+        bidirectional: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d_model, d_state, bidirectional)
+        ssm.check_choice("init", init, spectrum.S4DInit)
+        ssm.check_choice("discretization", discretization, ssm.Discretization)
+        ssm.check_choice("input_multiplier", input_multiplier, InputMultiplier)
+        ssm.check_step_sizes(dt_min, dt_max)
+        self.init = init
+        self.discretization: ssm.Discretization = discretization
+        self.input_multiplier = input_multiplier
+        self.decoupled = decoupled
+        self.dt_min, self.dt_max = dt_min, dt_max
+        self.state_shape = (2, d_model, d_state)
+        self.recurrent_names = ("a_re_log", "a_im", "delta_log", *(("delta_B_log",) if decoupled else ()), "B")
+
+        def parameter(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
+
+        self.a_re_log = parameter(d_model, d_state)
+        self.a_im = parameter(d_model, d_state)
+        self.delta_log = parameter(d_model)
+        self.delta_B_log = parameter(d_model) if decoupled else None
+        self.B = parameter(2, d_model, d_state)
+        self.C = parameter(2 if bidirectional else 1, 2, d_model, d_state)
+        self.D = parameter(d_model)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        a = spectrum.s4d(self.d_state, self.init)
+        self.a_re_log.copy_((-a.real).log().expand_as(self.a_re_log))
+        self.a_im.copy_(a.imag.expand_as(self.a_im))
+        self.delta_log.copy_(ssm.sample_step_sizes(self.d_model, self.dt_min, self.dt_max))
+        if self.delta_B_log is not None:
+            self.delta_B_log.copy_(self.delta_log)
+        self.B[0].fill_(1)
+        self.B[1].fill_(0)
+        nn.init.normal_(self.C, std=0.5**0.5)
+        nn.init.normal_(self.D)
+
+    def extra_repr(self) -> str:
+        switches = f"init={self.init!r}, discretization={self.discretization!r}"
+        multiplier = f"input_multiplier={self.input_multiplier!r}, decoupled={self.decoupled}"
+        return f"{super().extra_repr()}, {switches}, {multiplier}, dt_min={self.dt_min:g}, dt_max={self.dt_max:g}"
+
+    def _system(self) -> tuple[Tensor, Tensor]:
+        carry = carry_dtype(self.B.dtype)
+        delta_log = self.delta_log.to(carry)
+        delta_B_log = delta_log if self.delta_B_log is None else self.delta_B_log.to(carry)
+        lam, multiplier = ssm.discretize(self._z(delta_log), self.discretization)
+        b = torch.exp(delta_B_log).unsqueeze(-1) * self.B.to(carry)
+        if self.input_multiplier == "first_order":
+            return lam, b
+        if self.decoupled:
+            _, multiplier = ssm.discretize(self._z(delta_B_log), self.discretization)
+        return lam, ssm.times(multiplier, b)
+
+    def _z(self, delta_log: Tensor) -> Tensor:
+        """Δ·a as planes (2, H, N)."""
+        delta_log = delta_log.unsqueeze(-1)
+        nu = ssm.stable(delta_log + self.a_re_log.to(delta_log.dtype))
+        return torch.stack([-nu, torch.exp(delta_log) * self.a_im.to(delta_log.dtype)])

@@ -1,0 +1,107 @@
+"""S5: one diagonal state-space model for all features, on the same scan as the LRU."""
+
+import torch
+from torch import Tensor, nn
+
+from linrnn.cores import ssm
+from linrnn.cores.base import Core
+from linrnn.cores.lru import LRU
+from linrnn.errors import wrong_type, wrong_value
+from linrnn.recurrence.op import carry_dtype
+
+
+class S5(LRU):
+    """S5: ẋ = a ⊙ x + B·u, y = 2·Re[C·x] + D ⊙ u, discretized by zero-order hold with one step size Δ for each state:
+
+        x_k = exp(Δa) ⊙ x_{k-1} + (exp(Δa) - 1)/a ⊙ (B·u_k)
+
+    As a map it is an LRU with another parameterization, and it runs as one. It starts from HiPPO-LegS without its
+    low-rank part, in `blocks` equal blocks; B and C start as random matrices, taken into the eigenvectors' basis.
+    Re a = -exp(a_re_log) is negative whatever is learned.
+
+    Args:
+        d_model: H, the number of features.
+        d_state: N, the number of complex states, of 2N that come in conjugate pairs.
+        blocks: of HiPPO-LegS on the diagonal, each with N/blocks of the states.
+        dt_min, dt_max: Δ starts log-uniformly distributed between these.
+        bidirectional: a second scan runs from the end; it has a C of its own, the rest is shared.
+
+    The state is (batch, 2, N), the real and imaginary parts, in float32 or better.
+
+    Example:
+        >>> layer = S5(64, 128, blocks=8)
+        >>> y, state = layer(torch.randn(8, 1000, 64))
+        >>> y_next, state = layer.step(torch.randn(8, 64), state)
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int,
+        *,
+        blocks: int = 1,
+        dt_min: float = 0.001,
+        dt_max: float = 0.1,
+        bidirectional: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        Core.__init__(self, d_model, d_state, bidirectional)  # the LRU's own would make the parameters of a ring
+        ssm.check_step_sizes(dt_min, dt_max)
+        if isinstance(blocks, bool) or not isinstance(blocks, int):
+            raise wrong_type("blocks", "an integer", repr(blocks))
+        if blocks < 1 or d_state % blocks:
+            raise wrong_value("blocks", f"a divisor of d_state = {d_state}", blocks)
+        self.blocks = blocks
+        self.dt_min, self.dt_max = dt_min, dt_max
+        self.state_shape = (2, d_state)
+        self.recurrent_names = ("a_re_log", "a_im", "delta_log", "B")
+
+        def parameter(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
+
+        self.a_re_log = parameter(d_state)
+        self.a_im = parameter(d_state)
+        self.delta_log = parameter(d_state)
+        self.B = parameter(2, d_state, d_model)
+        self.C = parameter(d_model, 2, d_state * (2 if bidirectional else 1))
+        self.D = parameter(d_model)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        H, N = self.d_model, self.d_state
+        legs = ssm.legs(N // self.blocks)
+        V = torch.block_diag(*[legs.V] * self.blocks)  # (2N, N)
+        a = legs.a.repeat(self.blocks)
+        self.a_re_log.copy_((-a.real).log())
+        self.a_im.copy_(a.imag)
+        self.delta_log.copy_(ssm.sample_step_sizes(N, self.dt_min, self.dt_max))
+        B = V.mH @ torch.randn(2 * N, H, dtype=torch.float64).to(V.dtype) * H**-0.5
+        self.B.copy_(torch.stack([B.real, B.imag]))
+        for C in self.C.split(N, dim=2):
+            real, imag = torch.randn(2, H, 2 * N, dtype=torch.float64) * (2 * N) ** -0.5
+            CV = torch.complex(real, imag) @ V
+            C.copy_(torch.stack([CV.real, CV.imag], dim=1))
+        nn.init.normal_(self.D)
+
+    def extra_repr(self) -> str:
+        return f"{Core.extra_repr(self)}, blocks={self.blocks}, dt_min={self.dt_min:g}, dt_max={self.dt_max:g}"
+
+    def _lam(self) -> Tensor:
+        return self._discretized()[0]
+
+    def _B(self) -> Tensor:
+        """B̄ as planes (2, N, H), in the type of the parameters."""
+        delta = torch.exp(self.delta_log.to(carry_dtype(self.B.dtype)))
+        return ssm.times((delta * self._discretized()[1]).unsqueeze(-1).to(self.B.dtype), self.B)
+
+    def _C(self) -> Tensor:
+        return 2 * super()._C()
+
+    def _discretized(self) -> tuple[Tensor, Tensor]:
+        """Planes (2, N) of λ, and of what Δ·B is multiplied by."""
+        carry = carry_dtype(self.B.dtype)
+        delta_log = self.delta_log.to(carry)
+        nu = ssm.stable(delta_log + self.a_re_log.to(carry))
+        return ssm.discretize(torch.stack([-nu, torch.exp(delta_log) * self.a_im.to(carry)]), "zoh")

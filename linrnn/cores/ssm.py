@@ -1,0 +1,281 @@
+"""State-space models: HiPPO's matrix, discretization, and layers of one diagonal SSM a feature.
+
+Continuous time, ẋ = A·x + B·u, becomes x_k = Ā·x_{k-1} + B̄·u_k with a step size Δ. The systems are real: their states
+come in conjugate pairs, of which the layers keep one each, so that y = 2·Re[C·x].
+"""
+
+import math
+from typing import Literal, NamedTuple, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from linrnn.cores.base import Core, last_real
+from linrnn.cores.convolution import convolve
+from linrnn.cores.lru import Dense
+from linrnn.errors import wrong_type, wrong_value
+from linrnn.recurrence import scan_planes
+from linrnn.recurrence.op import carry_dtype
+from linrnn.recurrence.planes import from_planes, multiply
+
+Discretization = Literal["zoh", "bilinear"]
+CHUNK = 128  # powers of λ that are kept: those further on are products of two
+
+
+def hippo_legs(n: int) -> tuple[Tensor, Tensor]:
+    """HiPPO-LegS, A (n, n) and B (n,) in float64: the state holds the past's coefficients in Legendre polynomials."""
+    k = torch.arange(n, dtype=torch.float64)
+    B = torch.sqrt(2 * k + 1)
+    return -torch.tril(torch.outer(B, B), diagonal=-1) - torch.diag(k + 1), B
+
+
+class LegS(NamedTuple):
+    """HiPPO-LegS of 2n states in the basis where it is diagonal plus rank one; of each conjugate pair one is kept.
+
+    A = V·(diag(a) - p·p*)·V* over all 2n columns, where V is unitary, and B = V·b.
+    """
+
+    a: Tensor  # (n,), Re a = -1/2, and Im a > 0 falls
+    V: Tensor  # (2n, n)
+    p: Tensor  # (n,)
+    b: Tensor  # (n,)
+
+
+def legs(n: int) -> LegS:
+    """In complex128. A + p·p* is -1/2 plus a skew-symmetric matrix, which has orthogonal eigenvectors."""
+    A, B = hippo_legs(2 * n)
+    p = torch.sqrt(torch.arange(2 * n, dtype=torch.float64) + 0.5)
+    skew = A + torch.outer(p, p) + torch.eye(2 * n, dtype=torch.float64) / 2
+    imag, V = torch.linalg.eigh(-1j * skew)
+    imag, V = imag[n:].flip(0), V[:, n:].flip(1)
+    inverse = V.mH
+    return LegS(torch.complex(torch.full_like(imag, -0.5), imag), V, inverse @ p.to(V.dtype), inverse @ B.to(V.dtype))
+
+
+def discretize(z: Tensor, method: Discretization) -> tuple[Tensor, Tensor]:
+    """Of z = Δ·a: λ, and what Δ·B is multiplied by; all as planes, the two parts along the first dimension.
+
+    zoh: exp(z) and (exp(z) - 1)/z, exact for an input that is constant between steps.
+    bilinear: (1 + z/2)/(1 - z/2) and 1/(1 - z/2), the trapezoidal rule.
+    """
+    re, im = z
+    if method == "bilinear":
+        inverse = divide(torch.stack([torch.ones_like(re), torch.zeros_like(im)]), torch.stack([1 - re / 2, -im / 2]))
+        return divide(torch.stack([1 + re / 2, im / 2]), torch.stack([1 - re / 2, -im / 2])), inverse
+    r, cos, sin = torch.exp(re), torch.cos(im), torch.sin(im)
+    less_one = torch.expm1(re) * cos - 2 * torch.sin(im / 2).square()  # Re[exp(z) - 1], accurate as z → 0
+    return torch.stack([r * cos, r * sin]), divide(torch.stack([less_one, r * sin]), z)
+
+
+def times(a: Tensor, b: Tensor) -> Tensor:
+    """The complex product, of planes along the first dimension."""
+    return torch.stack([a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]])
+
+
+def divide(a: Tensor, b: Tensor) -> Tensor:
+    """The complex quotient, of planes along the first dimension."""
+    scale = b.square().sum(0)
+    return torch.stack([a[0] * b[0] + a[1] * b[1], a[1] * b[0] - a[0] * b[1]]) / scale
+
+
+def conj(z: Tensor) -> Tensor:
+    """Of planes along the first dimension. Re[c·x] is the sum over conj(c) and x of the products of their planes."""
+    return torch.stack([z[0], -z[1]])
+
+
+def stable(log_rate: Tensor) -> Tensor:
+    """ν = exp(log ν), held where exp(-ν) is below 1 also after rounding and gradients do not overflow."""
+    return torch.exp(log_rate.clamp(math.log(4 * torch.finfo(log_rate.dtype).eps), math.log(80.0)))
+
+
+def sample_step_sizes(n: int, dt_min: float, dt_max: float) -> Tensor:
+    """log Δ for Δ log-uniform between the two, float64 (n,)."""
+    low, high = math.log(dt_min), math.log(dt_max)
+    return low + (high - low) * torch.rand(n, dtype=torch.float64, device="cpu")
+
+
+def check_step_sizes(dt_min: float, dt_max: float) -> None:
+    if not 0 < dt_min < math.inf:
+        raise wrong_value("dt_min", "a step size above 0", dt_min)
+    if not dt_min <= dt_max < math.inf:
+        raise wrong_value("dt_max", f"a step size from dt_min = {dt_min} up", dt_max)
+
+
+def check_choice(name: str, came: object, choices: object) -> None:
+    if came not in get_args(choices):
+        raise wrong_value(name, " or ".join(map(repr, get_args(choices))), repr(came))
+
+
+def check_length(length: object) -> None:
+    if isinstance(length, bool) or not isinstance(length, int):
+        raise wrong_type("length", "an integer", repr(length))
+    if length < 0:
+        raise wrong_value("length", "at least 0", length)
+
+
+def output_dtype(u: Tensor, carry: torch.dtype) -> torch.dtype:
+    """As a matrix product would give it: that of u, or autocast's."""
+    if torch.is_autocast_enabled(u.device.type) and carry != torch.float64:
+        return torch.get_autocast_dtype(u.device.type)
+    return u.dtype
+
+
+def right_aligned(u: Tensor, lengths: Tensor) -> Tensor:
+    """Each sequence turned round its end, so that the last real step is the last of all."""
+    L = u.shape[1]
+    index = (torch.arange(L, device=u.device) + lengths.unsqueeze(1)) % max(L, 1)
+    return u.gather(1, index.unsqueeze(-1).expand_as(u))
+
+
+class DiagonalSSM(Core):
+    """One diagonal SSM a feature: x_k = λ ⊙ x_{k-1} + b·u_k, y_k = 2·Re[c·x_k] + d·u_k, with N complex λ, b and c each.
+
+    A subclass gives λ and b (`_system`) and makes the parameters C, (1 or 2 directions, 2, H, N), and D. Whole
+    sequences are convolutions with the kernel 2·Re[c·λ^k·b], by the FFT; with resets they are scans of all H·N states.
+    The state is (batch, 2, H, N), the real and imaginary parts, in float32 or better.
+    """
+
+    C: nn.Parameter
+
+    def _system(self) -> tuple[Tensor, Tensor]:
+        """λ and b as planes (2, H, N), in the type in which the state is carried."""
+        raise NotImplementedError
+
+    def eigenvalues(self) -> Tensor:
+        """Λ in discrete time, complex (H·N,): those of the first feature, then of the second, ..."""
+        return from_planes(self._system()[0].flatten(1))
+
+    def kernel(self, length: int) -> Tensor:
+        """The impulse response: (length, H, H), what y_k gains for a unit in each feature of u_0; a diagonal matrix."""
+        self._require_causal("kernel")
+        check_length(length)
+        lam, b = (planes.double() for planes in self._system())  # the phase of λ^k turns k times
+        K = 2 * _powers_sum(times(self.C[0].double(), b).unsqueeze(0), _first_powers(lam), length)[0]
+        K = torch.cat([K[:, :1] + self.D.unsqueeze(-1), K[:, 1:]], dim=1)
+        return torch.diag_embed(K.T).to(self.D.dtype)
+
+    def to_dense(self) -> Dense:
+        """The same map as a real system with 2·H·N states: the real parts, then the imaginary parts."""
+        self._require_causal("to_dense")
+        lam, b = self._system()
+        re, im = (torch.diag(plane) for plane in lam.flatten(1))
+        A = torch.cat([torch.cat([re, -im], dim=1), torch.cat([im, re], dim=1)])
+        eye = torch.eye(self.d_model, dtype=b.dtype, device=b.device).unsqueeze(1)  # states read their own feature
+        C = 2 * conj(self.C[0].to(b.dtype)).unsqueeze(-1) * eye
+        return Dense(A, (b.unsqueeze(-1) * eye).flatten(0, 2), C.flatten(0, 2).T, torch.diag(self.D))
+
+    def _sequence(
+        self,
+        u: Tensor,
+        state: Tensor | None,
+        lengths: Tensor | None,
+        resets: Tensor | None,
+        group: "torch.distributed.ProcessGroup | None",
+    ) -> tuple[Tensor, Tensor | None]:
+        if group is not None:
+            raise ValueError(f"group: expected None: the length of {type(self).__name__} cannot be split")
+        carry = carry_dtype(self.D.dtype)
+        with torch.autocast(u.device.type, enabled=False):  # kernel and transforms in float32 or better
+            if resets is None:
+                y, final = self._convolved(u.to(carry), state, lengths)
+            else:
+                y, final = self._scanned(u.to(carry), state, lengths, resets)
+            y = self._add_Du(y, u)
+        return y.to(output_dtype(u, carry)), final
+
+    def _convolved(self, u: Tensor, state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        lam, b = self._system()
+        C, L, powers = self.C.to(lam.dtype), u.shape[1], _first_powers(lam)
+        K = 2 * _powers_sum(torch.stack([times(c, b) for c in C]), powers, L)
+        y: Tensor = convolve(u, K)
+        if self.bidirectional:
+            return y, None
+        # training rarely looks at the final state: nothing is kept for its gradients, what they need is computed again
+        final: Tensor = checkpoint(_final, u, powers, b, state, lengths, use_reentrant=False, preserve_rng_state=False)
+        if state is not None:
+            x = times(times(C[0], lam).unsqueeze(1), state.movedim(1, 0)).movedim(0, 1)
+            y = y + 2 * _powers_sum(x, powers, L).transpose(1, 2)
+        return y, final
+
+    def _scanned(
+        self, u: Tensor, state: Tensor | None, lengths: Tensor | None, resets: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        lam, b = self._system()
+        initial = self._zero_state(u.shape[0]) if state is None else state
+        Bu = (b * u[:, :, None, :, None]).flatten(-2)
+        C = 2 * conj(self.C.to(b.dtype).movedim(1, 0))  # (2, directions, H, N)
+        y = torch.zeros_like(u)
+        for c, reverse in zip(C.unbind(1), (False, True), strict=False):
+            x, final = scan_planes(Bu, lam.flatten(1), initial.flatten(2), reverse=reverse, resets=resets)
+            x = x.unflatten(-1, (self.d_model, self.d_state))
+            y = y + torch.einsum("blchn,chn->blh", x, c)
+        if self.bidirectional:
+            return y, None
+        return y, final.view_as(initial) if lengths is None else last_real(x, lengths, initial)
+
+    def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.autocast(u.device.type, enabled=False):
+            lam, b = self._system()
+            x = times(lam.unsqueeze(1), state.movedim(1, 0)).movedim(0, 1) + b * u.to(b.dtype)[:, None, :, None]
+            y = torch.einsum("bchn,chn->bh", x, 2 * conj(self.C[0].to(b.dtype)))
+            y = self._add_Du(y, u)
+        return y.to(output_dtype(u, b.dtype)), x
+
+    def _require_causal(self, name: str) -> None:
+        if self.bidirectional:
+            raise ValueError(f"{name}: expected a causal {type(self).__name__}, got a bidirectional one")
+
+
+def _geometric(x: Tensor, lam: Tensor, count: int) -> Tensor:
+    """x, λ·x, λ²·x, ...: (batch, 2, H, N) and (2, H, N) to (batch, count, 2, H, N), by the recurrence itself."""
+    impulse = F.pad(x.flatten(2).unsqueeze(1), (0, 0, 0, 0, 0, count - 1))
+    x_k: Tensor = scan_planes(impulse, lam.flatten(1))[0].unflatten(-1, x.shape[2:])
+    return x_k
+
+
+def _first_powers(lam: Tensor) -> Tensor:
+    """λ^0 ... λ^CHUNK, (CHUNK + 1, 2, H, N)."""
+    one = torch.stack([torch.ones_like(lam[0]), torch.zeros_like(lam[1])])
+    return _geometric(one.unsqueeze(0), lam, CHUNK + 1)[0]
+
+
+def _powers_sum(x: Tensor, powers: Tensor, length: int) -> Tensor:
+    """Re Σ_n λ_n^k·x_n for k = 0, 1, ...: the product with the Vandermonde matrix, which is never there as a whole.
+
+    With k = i·CHUNK + j it is a matrix product of all (λ^CHUNK)^i·x with all λ^j.
+
+    Args:
+        x: (batch, 2, H, N).
+        powers: from `_first_powers`.
+
+    Returns:
+        (batch, H, length).
+    """
+    starts = _geometric(x, powers[-1], -(-length // CHUNK))
+    # one product a feature, (batch·chunks, 2N) by (2N, CHUNK)
+    starts = starts.permute(3, 0, 1, 2, 4).flatten(3)
+    inside = conj(powers[:-1].movedim(1, 0)).permute(2, 0, 3, 1).flatten(1, 2)
+    y: Tensor = (starts.flatten(1, 2) @ inside).unflatten(1, starts.shape[1:3])
+    return y.movedim(1, 0).flatten(2)[:, :, :length]
+
+
+def _final(u: Tensor, powers: Tensor, b: Tensor, state: Tensor | None, lengths: Tensor | None) -> Tensor:
+    """The state after the last real step, (batch, 2, H, N): matrix products inside chunks, then a scan over chunks."""
+    L, (H, N) = u.shape[1], b.shape[1:]
+    chunks = -(-L // CHUNK)
+    if lengths is not None:
+        u = right_aligned(u, lengths)
+    inside = F.pad(u, (0, 0, chunks * CHUNK - L, 0)).unflatten(1, (chunks, CHUNK))
+    # one product a feature, (batch·chunks, CHUNK) by (CHUNK, 2N)
+    inside = inside.permute(3, 0, 1, 2).contiguous()
+    ends = inside.flatten(1, 2) @ powers[:-1].flip(0).permute(2, 0, 1, 3).flatten(2)
+    ends = ends.view(H, *inside.shape[1:3], 2, N).permute(1, 2, 3, 0, 4).flatten(3)
+    x = multiply(b.flatten(1), scan_planes(ends, powers[-1].flatten(1))[1])
+    if state is not None:
+        steps = L if lengths is None else lengths
+        outer = _geometric(powers[:1], powers[-1], chunks + 1)[0]
+        decay = multiply(outer.flatten(-2)[steps // CHUNK], powers.flatten(-2)[steps % CHUNK])
+        x = x + multiply(decay, state.flatten(2))
+    return x.view(-1, 2, H, N)
