@@ -28,10 +28,11 @@ def run_on(run: Path, *, progress: Progress) -> Result:
     spectra = [(records[i]["step"], _complex(records[i])) for i in chosen]
     recipe = opened.recipe
     title = f"{recipe.task}, {recipe.model.core}"
+    widest = max(float(np.abs(np.angle(lam)).max()) for _, blocks in spectra for lam in blocks) / math.pi
     frames = []
     for i, (step, blocks) in enumerate(spectra):
         progress("frames", i, len(spectra))
-        frames.append(_frame(spectra[0][1], blocks, f"Eigenvalues of {title}: step {step:,}"))
+        frames.append(_frame(spectra[0][1], blocks, 1.05 * widest, f"Eigenvalues of {title}: step {step:,}"))
     progress("frames", len(spectra), len(spectra))
     radii = [[float(np.abs(lam).max()) for lam in _complex(record)] for record in records]
     largest = max(map(max, radii))
@@ -49,7 +50,7 @@ def _complex(record: dict[str, Any]) -> list[Any]:
     return [np.array(re) + 1j * np.array(im) for re, im in record["eigenvalues"]]
 
 
-def _frame(before: list[Any], now: list[Any], title: str) -> "Figure":
+def _frame(before: list[Any], now: list[Any], widest: float, title: str) -> "Figure":
     """Above, in the complex plane; below, how long each remembers, 1/ν steps for |λ| = exp(-ν), over its phase."""
     figure, axes = style.subplots(2, len(now), width=max(2.4, 5 / len(now)), height=2.7, sharey="row")
     for i, (disk, memory) in enumerate(axes.T):
@@ -59,7 +60,7 @@ def _frame(before: list[Any], now: list[Any], title: str) -> "Figure":
             stable = lam[(np.abs(lam) > 0) & (np.abs(lam) < 1)]
             memory.scatter(np.angle(stable) / math.pi, -1 / np.log(np.abs(stable)), s=6, color=colour)
         disk.set(title=f"block {i + 1}", ylabel="" if i else "Im λ")
-        memory.set(yscale="log", xlim=(-1.05, 1.05), xlabel="phase / π", ylabel="" if i else "memory 1/ν, steps")
+        memory.set(yscale="log", xlim=(-widest, widest), xlabel="phase / π", ylabel="" if i else "memory 1/ν, steps")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     figure.suptitle(title)
     return figure

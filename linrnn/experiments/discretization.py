@@ -191,38 +191,41 @@ def _correlation(theta: Tensor, nu: Tensor) -> float:
 
 def _figure(spectra: dict[str, Tensor], delta: Tensor, ring: Tensor, gains: dict[str, Any]) -> "Figure":
     figure, axes = style.subplots(2, 4, height=3.3)
-    _disks(figure, axes[0], spectra, delta, ring)
+    _disks(axes[0], spectra, delta, ring)
     _draw_multipliers(axes[1, 0], gains)
-    _draw_gains(axes[1, 1], gains, "peak", "worst input of size 1: Δ and ZOH bound |x|")
-    _draw_gains(axes[1, 2], gains, "noise", "white noise: γ keeps |x| at 1")
+    _draw_gains(axes[1, 1], gains, "peak", "Worst input: Δ and ZOH bound |x|")
+    _draw_gains(axes[1, 2], gains, "noise", "White noise: γ keeps |x| at 1")
     ax = axes[1, 3]
     lam = spectra["lin"]
     phases = (spectrum.s4d(lam.shape[1], "lin").imag * delta)[:, 1:]
     memory = (-1 / lam[:, 1:].abs().log()).flatten()
-    ax.scatter(ring.angle() % (2 * math.pi), -1 / ring.abs().log(), s=2, alpha=0.4, color=style.BLUE, label="LRU")
-    ax.scatter(phases.flatten(), memory, s=2, alpha=0.4, color=style.ORANGE, label="S4D-Lin")
+    dots = {"s": 2, "alpha": 0.4, "rasterized": True}  # thousands: as pixels also in an SVG
+    ax.scatter(ring.angle() % (2 * math.pi), -1 / ring.abs().log(), color=style.BLUE, label="LRU", **dots)
+    ax.scatter(phases.flatten(), memory, color=style.ORANGE, label="S4D-Lin", **dots)
     ax.axvline(2 * math.pi, color=style.BLACK, linewidth=0.8, linestyle=":")
-    ax.set(xscale="log", yscale="log", xlabel="phase θ before it wraps (dotted: 2π)", ylabel="memory 1/ν, steps")
-    ax.set_title("Δ links phase and memory", fontsize=9)
-    ax.legend(fontsize=8, markerscale=4, loc="lower left")
+    ax.set(xscale="log", yscale="log", xlabel="phase θ, unwrapped (dotted: 2π)", ylabel="memory 1/ν, steps")
+    ax.set_title("Δ links phase and memory")
+    ax.legend(markerscale=4, loc="lower left")
     figure.suptitle("Discretization chooses a ring and a normalization")
     return figure
 
 
-def _disks(figure: "Figure", axes: Any, spectra: dict[str, Tensor], delta: Tensor, ring: Tensor) -> None:
+def _disks(axes: Any, spectra: dict[str, Tensor], delta: Tensor, ring: Tensor) -> None:
     from matplotlib.colors import LogNorm
 
     for ax, (init, lam) in zip(axes, spectra.items(), strict=False):
         style.unit_circle(ax)
         colours = delta.expand_as(lam).flatten()
         points = ax.scatter(
-            lam.real.flatten(), lam.imag.flatten(), s=2, c=colours, cmap="viridis", norm=LogNorm(*STEP_SIZES)
-        )
-        ax.set_title(f"{NAMES[init]}, Δ from {STEP_SIZES[0]} to {STEP_SIZES[1]}", fontsize=9)
-    figure.colorbar(points, ax=axes[2], label="Δ", shrink=0.8)
+            lam.real.flatten(), lam.imag.flatten(), s=2, c=colours, cmap="viridis", norm=LogNorm(*STEP_SIZES),
+            rasterized=True,
+        )  # fmt: skip
+        ax.set_title(f"{NAMES[init]}, by Δ")
+        inside = ax.inset_axes((0.3, 0.5, 0.4, 0.05))  # where the disk is empty
+        ax.figure.colorbar(points, cax=inside, orientation="horizontal", label="Δ")
     style.unit_circle(axes[3])
-    axes[3].scatter(ring.real, ring.imag, s=2, color=style.BLUE)
-    axes[3].set_title(f"LRU, ring from {RING[0]} to {RING[1]}", fontsize=9)
+    axes[3].scatter(ring.real, ring.imag, s=0.5, color=style.BLUE, rasterized=True)
+    axes[3].set_title(f"LRU, ring [{RING[0]}, {RING[1]}]")
 
 
 def _draw_multipliers(ax: Any, gains: dict[str, Any]) -> None:
@@ -231,8 +234,8 @@ def _draw_multipliers(ax: Any, gains: dict[str, Any]) -> None:
     for name, b in multipliers(a, delta).items():
         _band(ax, delta.numpy(), b.abs().numpy(), *MULTIPLIERS[name])
     ax.set(xscale="log", yscale="log", xlabel="step size Δ", ylabel="multiplier of the input")
-    ax.set_title("Δ is ZOH to first order", fontsize=9)
-    ax.legend(fontsize=8)
+    ax.set_title("Δ is ZOH to first order")
+    ax.legend(ncols=2, loc="center left", bbox_to_anchor=(0, 0.8))
 
 
 def _draw_gains(ax: Any, gains: dict[str, Any], kind: str, title: str) -> None:
@@ -242,8 +245,8 @@ def _draw_gains(ax: Any, gains: dict[str, Any], kind: str, title: str) -> None:
         measured = np.array([values[name] for values in gains["measured"][kind]]).T
         _band(ax, delta, formula, label, colour)
         ax.plot(delta, np.median(measured, axis=0), "o", markersize=4, color=colour)
-    ax.set(xscale="log", yscale="log", xlabel="step size Δ", ylabel="|x| (lines: formula, dots: measured)")
-    ax.set_title(title, fontsize=9)
+    ax.set(xscale="log", yscale="log", xlabel="step size Δ", ylabel="|x|; dots: measured")
+    ax.set_title(title)
 
 
 def _band(ax: Any, x: Any, states: Any, label: str, colour: str) -> None:

@@ -130,7 +130,7 @@ def _draw(rings: list[tuple[float, float]], gains: Array) -> "Figure":
             _boxes(ax, gains[mine, g, k], places, colour)
             predicted = [1.0 if g else formula(*rings[i]) for i in mine]
             ax.plot(places, predicted, "--" if g else "-", color=colour, linewidth=1, label=f"r_min = {r_min:g}")
-        ax.set(title=f"{INPUTS[k]}, {'with γ' if g else 'without γ'}")
+        ax.set(title=f"{INPUTS[k].capitalize()} input, {'with γ' if g else 'without γ'}")
         if not g:
             ax.set_yscale("log")
             ax.set_yticks((1, 2, 5, 10, 20), ("1", "2", "5", "10", "20"))

@@ -89,17 +89,17 @@ def _findings(rows: dict[str, dict[str, Any]]) -> list[Finding]:
 
 
 def _draw(states: dict[str, Tensor]) -> "Figure":
-    figure, axes = style.subplots(2, 2, width=5.2, height=2.5, sharey=True)
+    """Each state in its own band: over all steps they would hide each other."""
+    figure, axes = style.subplots(2, 2, width=5.2, height=2.8, sharey=True)
     for row, (name, x) in zip(axes, states.items(), strict=True):
         for ax, steps, title in ((row[0], LONG, "all steps"), (row[1], ZOOM, f"the first {ZOOM} steps")):
             for j in range(3):
                 # as pixels also in an SVG: the lines have 16,384 points each
-                ax.plot(x[:steps, j], color=style.COLOURS[j], linewidth=0.8, alpha=0.6, rasterized=True,
-                        label=f"state {j + 1}")  # fmt: skip
+                ax.plot(x[:steps, j] - 2.5 * j, color=style.COLOURS[j], linewidth=0.8, rasterized=True)
             ax.set(title=f"θ in {name}, {title}", xlim=(0, steps))
-        row[0].set_ylabel("Re x_k")
+            ax.set_yticks([0, -2.5, -5], ["state 1", "state 2", "state 3"])
+        row[0].set_ylabel("Re x_k, each from -1 to 1")
     for ax in axes[1]:
         ax.set_xlabel("step k")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     figure.suptitle("States after an impulse: the same memory, but far more oscillations with all phases")
     return figure

@@ -54,7 +54,7 @@ def run(*, quick: bool, seed: int, progress: Progress) -> Result:
         "kernel": target_kernel().tolist(),
         "iterations": {s: list(of.values()) for s, of in times.items()},  # median; steps + 1: not converged
         "lowest_loss": {s: list(of.values()) for s, of in final.items()},
-        "losses": {s: list(of.values()) for s, of in curves.items()},  # (rates, initializations, steps + 1)
+        "losses": {s: [[_short(c) for c in of] for of in by.values()] for s, by in curves.items()},  # rates first
     }
     return Result(_findings(times, final, steps), numbers, _draw(curves))
 
@@ -129,6 +129,11 @@ def median(values: list[Any]) -> Any:
     return sorted(values)[len(values) // 2]
 
 
+def _short(losses: list[float]) -> list[float]:
+    """To four digits, which is more than a picture shows."""
+    return [float(f"{loss:.4g}") for loss in losses]
+
+
 def _findings(
     times: dict[Nonlinearity, dict[float, int]], final: dict[Nonlinearity, dict[float, float]], steps: int
 ) -> list[Finding]:
@@ -156,16 +161,25 @@ def _findings(
 
 def _draw(curves: dict[Nonlinearity, dict[float, list[list[float]]]]) -> "Figure":
     rates = list(curves["linear"])
-    figure, axes = subplots(1, 1 + len(rates), width=3.2, height=3.2)
-    axes[0, 0].plot(target_kernel(), color=BLACK)
-    axes[0, 0].set(xlabel="k", ylabel="$h_k$", title="The kernel to learn")
-    for ax, rate in zip(axes[0, 1:], rates, strict=True):
+    figure, axes = subplots(2, 1 + len(rates) // 2, width=4.2, height=3.2)
+    kernel, *losses_at, times = axes.flat
+    kernel.plot(target_kernel(), color=BLACK)
+    kernel.set(xlabel="k", ylabel="h_k", title="The kernel to learn")
+    for ax, rate in zip(losses_at, rates, strict=True):
         for sigma, colour in COLOURS.items():
-            for i, losses in enumerate(curves[sigma][rate]):
-                ax.plot(losses, color=colour, linewidth=1.2, alpha=0.8, label=None if i else sigma)
+            for losses in curves[sigma][rate]:
+                ax.plot(losses, color=colour, linewidth=1.2, alpha=0.8)
         ax.axhline(CONVERGED, color=BLACK, linewidth=0.8, linestyle=":")
-        ax.set(xlabel="iteration", yscale="log", ylim=(2e-4, 10), title=f"learning rate {rate:g}")
-    axes[0, 1].set_ylabel("loss / power of the outputs")
-    axes[0, 1].legend(frameon=False)
+        ax.set(xlabel="iteration", yscale="log", ylim=(2e-4, 10), title=f"Learning rate {rate:g}")
+        ax.set_ylabel("loss / power of the outputs")
+    for (sigma, colour), mark in zip(COLOURS.items(), "os", strict=True):
+        each = [[until_converged(losses) for losses in curves[sigma][rate]] for rate in rates]
+        times.plot(rates, [median(of) for of in each], f"{mark}-", color=colour, label=f"{sigma}, median")
+        times.plot(rates, each, mark, color=colour, mfc="none")
+    steps = len(curves["linear"][rates[0]][0])
+    times.axhline(steps, color=BLACK, linewidth=0.8, linestyle=":")  # not converged
+    times.set(xlabel="learning rate", xscale="log", ylim=(0, 1.4 * steps), title=f"Until the loss is {CONVERGED}")
+    times.set_ylabel("iterations; dotted line: never")
+    times.legend(frameon=False, ncols=2, loc="upper center")
     figure.suptitle("Learning a long convolution with a linear and with a tanh RNN")
     return figure

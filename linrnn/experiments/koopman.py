@@ -170,6 +170,8 @@ def _draw(test: Data, predictions: dict[str, Tensor], errors: dict[str, Tensor],
     for kind, name in NAMES.items():
         over.plot(time, errors[kind], color=COLOURS[kind], linestyle=":" if kind == "best" else "-", label=name)
     over.set(xlabel="time, s", ylabel="normalized error", yscale="log", title="Error over the horizon")
+    over.set_yticks((0.03, 0.1, 0.3, 1), ("0.03", "0.1", "0.3", "1"))
+    over.minorticks_off()
     for ax in (one, over):
         ax.legend(frameon=False, fontsize="small")
     unit_circle(disk)

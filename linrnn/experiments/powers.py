@@ -164,7 +164,7 @@ def _draw(phases: Tensor, iterations: dict[str, Tensor]) -> "Figure":
     figure.colorbar(contours, ax=axes[:, :2], location="left", shrink=0.6, label="log₁₀ loss")
     times.set(xlabel="θ* / π", ylabel="iterations to converge", title="Mean over starts, at the best rate")
     times.set_ylim(bottom=0)
-    left.set(xlabel="iteration", ylabel="loss", yscale="log", ylim=(1e-8, 1), title="Along the paths at θ* = π/4")
+    left.set(xlabel="iteration", ylabel="loss", yscale="log", ylim=(1e-8, 30), title="Along the paths at θ* = π/4")
     for ax, place in ((axes[0, 0], "upper right"), (times, "lower right"), (left, "upper right")):
         ax.legend(frameon=True, loc=place)
     figure.suptitle("Learning λ^100 with Adam: between the axes, real + imaginary takes the longer way")

@@ -10,6 +10,7 @@ multiplying by λ: complex numbers are not needed, but they store in two numbers
 matrix A that knows nothing of its blocks holds in (2N)².
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,11 +33,13 @@ DIAGONAL, MATRIX = "complex diagonal, scan", "real 2×2 blocks in a matrix"
 def run(*, quick: bool, seed: int, progress: Progress) -> Result:
     torch.manual_seed(seed)
     widths, L, rounds = ((8, 128), 64, 3) if quick else ((8, 16, 32, 64, 128, 256), 2048, 9)
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None  # processes that wanted a core: times need few
     rows = []
     for done, N in enumerate(widths, start=1):
         rows.append(compare(N, L) | {"ms": _speed(N, L, rounds)})
         progress("realform", done, len(widths))
-    return Result(_findings(rows), {"H": H, "batch": BATCH, "L": L, "rows": rows}, _draw(rows))
+    numbers = {"H": H, "batch": BATCH, "L": L, "load_before": load, "rows": rows}
+    return Result(_findings(rows), numbers, _draw(rows))
 
 
 def compare(N: int, L: int) -> dict[str, float]:
@@ -90,10 +93,10 @@ def _draw(rows: list[dict[str, Any]]) -> "Figure":
         values = [max(row[f"{key}_error"], 1e-18) for row in rows]  # a logarithm has no 0
         errors.plot(N, values, f"{mark}-", color=colour, label=f"{key}s")
     errors.axhline(torch.finfo(torch.float64).eps, linestyle=":", color=style.BLACK, label="rounding of one number")
-    errors.set(ylim=(1e-19, 1e-9), ylabel="relative difference, float64", title="how far apart they are")
+    errors.set(ylim=(1e-19, 1e-9), ylabel="relative difference, float64", title="How far apart they are")
     for name, mark, colour in ((DIAGONAL, "o", style.BLUE), (MATRIX, "s", style.ORANGE)):
         times.plot(N, [row["ms"][name] for row in rows], f"{mark}-", color=colour, label=name)
-    times.set(ylabel="ms, float32", title="how long they take")
+    times.set(ylabel="ms, float32", title="How long they take")
     for ax in (errors, times):
         ax.set(xscale="log", yscale="log", xlabel="N")
         ax.set_xticks(N, [str(n) for n in N])

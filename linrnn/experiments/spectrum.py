@@ -108,7 +108,7 @@ def _draw(shown: list[Array], widths: tuple[int, ...], radial: list[float], angu
     for ax, (r_min, r_max) in zip(axes[1, :2], RINGS, strict=False):
         nu, theta = spectrum.sample_ring(len(shown[-1]), r_min, r_max, 2 * math.pi)
         lam = torch.polar(torch.exp(-nu), theta).numpy()
-        _dots(ax, lam, style.BLUE, f"ring, r_min = {r_min:g}, r_max = {r_max:g}")
+        _dots(ax, lam, style.BLUE, f"Ring, r_min = {r_min:g}, r_max = {r_max:g}")
     ax = axes[1, 2]
     ax.loglog(widths, radial, "o-", color=style.ORANGE, label="|λ|²")
     ax.loglog(widths, angular, "s--", color=style.GREEN, label="phase")
