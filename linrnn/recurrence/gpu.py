@@ -86,7 +86,7 @@ class _Plan:
 
     @property
     def block(self) -> int:
-        return min(self.tile[2], triton.next_power_of_2(self.n))
+        return min(self.tile[2], int(triton.next_power_of_2(self.n)))
 
     @property
     def grid(self) -> tuple[int]:

@@ -18,6 +18,8 @@ from torch import Tensor
 from linrnn.streaming.reference import encode
 from linrnn.streaming.weights import Weights
 
+FEW = 16  # sequences, in float32
+
 
 def stepper(
     weights: Weights, states: Tensor, total: Tensor, steps: Tensor, eps: float, mean: bool
