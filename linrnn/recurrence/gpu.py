@@ -22,6 +22,7 @@ FORWARD = {2: (8, 16, 32, 4), 4: (8, 16, 32, 4), 8: (4, 16, 32, 4)}
 BACKWARD = {2: (8, 16, 32, 8), 4: (8, 16, 32, 8), 8: (4, 16, 32, 4)}
 FEW, MANY = 100, 512  # with fewer programs a length is cut, until there are so many
 SHORTEST_CUT, SHORTEST_CHUNK = 2048, 256  # steps
+TOGETHER = 32  # chunks that are put together at a time
 
 
 def scan(u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
@@ -125,7 +126,8 @@ def _chain(plan: _Plan, ends: Tensor, alive: Tensor, lam: Tensor, initial: Tenso
     starts = torch.empty_like(ends)
     grid = (plan.batch * triton.cdiv(plan.n, plan.block),)
     doublings = plan.chunk.bit_length() - 1
-    options = {"CONJUGATE": conjugate, "N": plan.n, "BLOCK": plan.block, "num_warps": 1}
+    together = min(TOGETHER, triton.next_power_of_2(plan.chunks))
+    options = {"CONJUGATE": conjugate, "N": plan.n, "CHUNKS": together, "BLOCK": plan.block, "num_warps": 4}
     _chunks[grid](ends, alive, lam, initial, starts, plan.chunks, doublings, **options)
     return starts
 
@@ -406,22 +408,25 @@ def _powers(lr, li, ROWS: tl.constexpr, SEGMENTS: tl.constexpr):
 @triton.jit(do_not_specialize=["chunks", "doublings"])
 def _chunks(
     ends, alive, lam, initial, starts, chunks, doublings,
-    CONJUGATE: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr,
+    CONJUGATE: tl.constexpr, N: tl.constexpr, CHUNKS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """Chunks are to the length what segments are to a tile: here they are put together, CHUNKS of them at a time."""
     b, _, n, inside = _place(1, N, BLOCK)
+    zero = tl.zeros((CHUNKS, BLOCK), tl.float64)
     pr, pi = _load_planes(lam + n, N, inside, tl.float64)  # λ^chunk: its error must not grow with the length
     if CONJUGATE:
         pi = -pi
     for _ in range(doublings):
         pr, pi = pr * pr - pi * pi, 2 * pr * pi
-    xr, xi = _load_planes(initial + b * 2 * N + n, N, inside, tl.float64)
-    at = b * chunks * 2 * N + n
-    for s in range(chunks):
-        _store_planes(starts + at, N, inside, xr.to(starts.dtype.element_ty), xi.to(starts.dtype.element_ty))
-        er, ei = _load_planes(ends + at, N, inside, tl.float64)
-        reaches = tl.load(alive + b * chunks + s).to(tl.float64)
-        xr, xi = reaches * (pr * xr - pi * xi) + er, reaches * (pr * xi + pi * xr) + ei
-        at += 2 * N
+    cr, ci = _load_planes(initial + b * 2 * N + n, N, inside, tl.float64)
+    cr, ci = cr + zero, ci + zero
+    for first in range(0, chunks, CHUNKS):
+        s = first + tl.arange(0, CHUNKS)[:, None]
+        at, there = (b * chunks + s) * 2 * N + n, inside & (s < chunks)
+        er, ei = _load_planes(ends + at, N, there, tl.float64)
+        reaches = tl.load(alive + b * chunks + s, mask=s < chunks, other=0).to(tl.float64)
+        xr, xi, cr, ci = _put_together(reaches * pr + zero, reaches * pi + zero, er, ei, cr, ci, (), True, CHUNKS)
+        _store_planes(starts + at, N, there, xr.to(starts.dtype.element_ty), xi.to(starts.dtype.element_ty))
 
 
 @triton.jit

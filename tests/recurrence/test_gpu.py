@@ -76,6 +76,7 @@ def test_length_cut_into_chunks(
 ) -> None:
     monkeypatch.setattr(kernels, "SHORTEST_CUT", 1)
     monkeypatch.setattr(kernels, "SHORTEST_CHUNK", 8)
+    monkeypatch.setattr(kernels, "TOGETHER", 4)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     p = problem(2, length, 5, torch.float32, reverse=reverse, resets=resets, device=device)
     assert kernels._plan(p.u, kernels.FORWARD[p.u.itemsize]).chunks > 1
