@@ -115,14 +115,26 @@ class Model(nn.Module):
         else:
             self.head = nn.Linear(H, config.classes)
 
-    def forward(self, inputs: Tensor, *, lengths: Tensor | None = None, resets: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        inputs: Tensor,
+        *,
+        lengths: Tensor | None = None,
+        resets: Tensor | None = None,
+        which: Tensor | None = None,
+    ) -> Tensor:
         """Whole sequences, in parallel.
 
         Args:
             inputs: as the class says.
             lengths: integers (batch,), or (batch, 2) for two documents: the real steps; the rest is padding.
             resets: bool (batch, length), true where a new sequence starts; without pooling only.
+            which: integers (rows, length), for sequences packed end to end in rows, as `linrnn.packing.pack` does: the
+                number of the sequence that each step belongs to. Padding has the number of sequences, which is that of
+                `lengths`. For causal models of LRUs, with pooling; the output is one for each sequence.
         """
+        if which is not None:
+            return self._packed(inputs, lengths, which)
         if self.config.documents == 1:
             return self._run(inputs, None, lengths, resets)[0]
         if inputs.dim() < 3 or inputs.shape[1] != 2:
@@ -202,6 +214,29 @@ class Model(nn.Module):
             return self._head((state.total / state.steps.clamp(min=1).unsqueeze(-1)).to(x.dtype)), state
         return self._head(_mean(x, real)), None
 
+    @property
+    def packs(self) -> bool:
+        """Whether it takes sequences end to end in a row."""
+        causal = all(isinstance(block.core, LRU) and not block.core.bidirectional for block in self.blocks)
+        return causal and self.config.documents == 1 and self.config.pooling == "mean"
+
+    def _packed(self, inputs: Tensor, lengths: Tensor | None, which: Tensor) -> Tensor:
+        if not self.packs:
+            raise ValueError("which: expected None, or a causal model of LRUs for one document, with pooling")
+        if lengths is None:
+            raise wrong_value("lengths", "those of the sequences, beside `which`", None)
+        if which.shape != inputs.shape[:2] or which.dtype not in (torch.int32, torch.int64):
+            raise wrong_value("which", f"integers of shape {tuple(inputs.shape[:2])}", f"{which.dtype} {shape(which)}")
+        self._check_input(inputs, 2)
+        x = self._encode(inputs)
+        real = which < len(lengths)
+        for block in self.blocks:
+            x = block.packed(x, which, len(lengths), real)
+        numbers = torch.arange(len(lengths), device=which.device)
+        mine = (which.flatten() == numbers.unsqueeze(1)).to(x.dtype)  # (sequences, steps)
+        total = mine @ torch.where(real.unsqueeze(-1), x, 0).flatten(0, 1)
+        return self._head((total / lengths.clamp(min=1).unsqueeze(1)).to(x.dtype))
+
     def _features(
         self, inputs: Tensor, state: ModelState | None, lengths: Tensor | None, resets: Tensor | None
     ) -> tuple[Tensor, Tensor | None, tuple[Tensor, ...]]:
@@ -214,14 +249,18 @@ class Model(nn.Module):
             lengths = check_lengths(lengths, inputs)
             real = real_steps(lengths, inputs.shape[1])
             inputs = inputs.masked_fill(~real.view(*real.shape, *[1] * (inputs.dim() - 2)), 0)
-        x = self.encoder(inputs)
-        if torch.is_autocast_enabled(x.device.type):
-            x = x.to(torch.get_autocast_dtype(x.device.type))  # an embedding is not by itself
+        x = self._encode(inputs)
         cores = []
         for i, block in enumerate(self.blocks):
             x, core = block(x, None if state is None else state.cores[i], lengths, real, resets)
             cores.append(core)
         return x, real, tuple(cores)
+
+    def _encode(self, inputs: Tensor) -> Tensor:
+        x: Tensor = self.encoder(inputs)
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))  # an embedding is not by itself
+        return x
 
     def _head(self, x: Tensor) -> Tensor:
         output: Tensor = self.head(x)
@@ -309,30 +348,47 @@ class Block(nn.Module):
             return False
         return lengths is None or not self.core.bidirectional
 
-    def _fused(self, x: Tensor, real: Tensor | None) -> Tensor:
+    def packed(self, x: Tensor, which: Tensor, sequences: int, real: Tensor) -> Tensor:
+        """Sequences end to end: `which` tells the one that each step belongs to; padding has the number `sequences`."""
+        resets = torch.cat([torch.ones_like(real[:, :1]), which[:, 1:] != which[:, :-1]], dim=1)
+        masks = x.new_empty(sequences + 1, 1, x.shape[2])
+        if fused.available(x) and self._fuses(None):
+            return self._fused(x, real, resets, which, masks)
+        normed = self.norm(x, real) if isinstance(self.norm, BatchNorm) else self.norm(x)
+        y, _ = self.core(normed, resets=resets)
+        h = fused.masked(F.gelu(y), self._mask(masks), which)
+        return x + fused.masked(self._mixed(h), self._mask(masks), which)
+
+    def _fused(
+        self,
+        x: Tensor,
+        real: Tensor | None,
+        resets: Tensor | None = None,
+        which: Tensor | None = None,
+        masks: Tensor | None = None,
+    ) -> Tensor:
         """The same in fewer passes over memory: the norm goes into the core's weights, the rest into two kernels."""
         assert isinstance(self.norm, BatchNorm)
         assert isinstance(self.core, LRU)
-        y, d, e = self.core.folded(x, *self.norm.scale_and_shift(x, real))
-        h = fused.gelu_skip(y, x if d is not None else None, e if d is None else d, e, self._mask(x))
+        masks = x if masks is None else masks
+        y, d, e = self.core.folded(x, *self.norm.scale_and_shift(x, real), resets)
+        h = fused.gelu_skip(y, x if d is not None else None, e if d is None else d, e, self._mask(masks), which)
         g = F.linear(h, self.mixing.weight)
-        return fused.glu_skip(x, g, self.mixing.bias, h if self.half_glu else None, self._mask(x))
+        return fused.glu_skip(x, g, self.mixing.bias, h if self.half_glu else None, self._mask(masks), which)
 
     def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         y, state = self.core.step(self.norm(x), state)
         return x + self._mix(y), state
 
     def _mix(self, y: Tensor) -> Tensor:
-        h = self._drop(F.gelu(y))
-        mixed = h * torch.sigmoid(self.mixing(h)) if self.half_glu else F.glu(self.mixing(h), dim=-1)
-        return self._drop(mixed)
+        h = fused.masked(F.gelu(y), self._mask(y))
+        return fused.masked(self._mixed(h), self._mask(h))
 
-    def _drop(self, x: Tensor) -> Tensor:
-        mask = self._mask(x)
-        return x if mask is None else x * mask
+    def _mixed(self, h: Tensor) -> Tensor:
+        return h * torch.sigmoid(self.mixing(h)) if self.half_glu else F.glu(self.mixing(h), dim=-1)
 
     def _mask(self, x: Tensor) -> Tensor | None:
-        """Dropout's factors, (batch, 1, H): the same for all steps of a sequence."""
+        """Dropout's factors for (batch, ..., H), (batch, 1, H): the same for all steps of a sequence."""
         if not self.training or self.dropout == 0:
             return None
         return F.dropout(torch.ones_like(x[:, :1]), self.dropout)

@@ -29,7 +29,15 @@ def chunk_size(length: int, H: int, N: int) -> int:
 
 
 def chunked(
-    u: Tensor, lam: Tensor, B: Tensor, C: Tensor, D: Tensor, initial: Tensor, c: int, b: Tensor | None = None
+    u: Tensor,
+    lam: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor,
+    initial: Tensor,
+    c: int,
+    b: Tensor | None = None,
+    resets: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Whole sequences.
 
@@ -39,6 +47,7 @@ def chunked(
         C: the real matrix behind Re[C·x], (H, 2, N); or (H, 2, 2N), for both directions.
         initial: the state before the first step, (batch, 2, N).
         b: planes (2, N), added to B·u at every step.
+        resets: bool (batch, L), true where a new sequence starts, which is at the start of a chunk; one way only.
 
     Returns:
         y: (batch, L, H); the states at the starts of chunks, (batch, L/c, 2, N); the state after the last step.
@@ -61,8 +70,11 @@ def chunked(
 
     chunks = u.reshape(-1, c * H)
     ends = F.linear(chunks, into.flip(2).reshape(2 * N, c * H), b_into).view(batch, length // c, 2, N)
-    after, final = scan_planes(ends, powers[c], initial)
+    news = None if resets is None else resets[:, ::c]
+    after, final = scan_planes(ends, powers[c], initial, resets=news)
     starts = torch.cat([initial.to(after.dtype).unsqueeze(1), after[:, :-1]], dim=1)
+    if news is not None:
+        starts = starts.masked_fill(news[..., None, None], 0)
     y = F.linear(
         starts.view(-1, 2 * N), C_powers[0][1:].reshape(c * H, 2 * N), None if b_out is None else b_out.flatten()
     )

@@ -16,6 +16,7 @@ from linrnn.recurrence.op import carry_dtype
 from linrnn.recurrence.planes import from_planes, multiply
 
 Parameterization = Literal["stable_exp", "exp", "real_imag"]
+ALIGNED = 8  # where sequences are packed end to end, each starts at a multiple of so many steps
 LAMBDA: dict[str, tuple[str, ...]] = {  # the parameters of Λ
     "stable_exp": ("nu_log", "theta_log"),
     "exp": ("nu", "theta"),
@@ -169,21 +170,25 @@ class LRU(Core):
             final = last_real(x, lengths, self._zero_state(u.shape[0]) if state is None else state)
         return self._add_Du(y, u), final
 
-    def folded(self, x: Tensor, scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
+    def folded(
+        self, x: Tensor, scale: Tensor, shift: Tensor, resets: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
         """What the layer gives on u = scale ⊙ x + shift, without making u: y, d and e of y + d ⊙ x + e; d None for 0.
 
-        For sequences that start from zero: x is (batch, length, H), scale and shift are (H,).
+        For sequences that start from zero: x is (batch, length, H), scale and shift are (H,). Resets, bool (batch,
+        length), come at multiples of `ALIGNED` steps.
         """
         lam, B, C = self._lam(), self._B(), self._C()
         b, e = (B * shift).sum(-1), self.D * shift
         B, D = B * scale, self.D * scale
-        if (c := self._chunk(x)) > 1:
-            y, _, _ = chunked(x, lam, B, C, D, self._zero_state(x.shape[0]), c, b)
+        c = self._chunk(x) if resets is None else math.gcd(self._chunk(x), ALIGNED)
+        if c > 1:
+            y, _, _ = chunked(x, lam, B, C, D, self._zero_state(x.shape[0]), c, b, resets)
             return y, None, e
         Bu = F.linear(x, B.flatten(0, 1), b.flatten()).unflatten(-1, (2, self.d_state))
-        y = F.linear(scan_planes(Bu, lam)[0].flatten(-2), C[..., : self.d_state].flatten(1))
+        y = F.linear(scan_planes(Bu, lam, resets=resets)[0].flatten(-2), C[..., : self.d_state].flatten(1))
         if self.bidirectional:
-            back, _ = scan_planes(Bu, lam, reverse=True)
+            back, _ = scan_planes(Bu, lam, reverse=True, resets=resets)
             y = y + F.linear(back.flatten(-2), C[..., self.d_state :].flatten(1))
         return y, D, e
 

@@ -15,35 +15,45 @@ from linrnn.fused import op
 TRITON = importlib.util.find_spec("triton") is not None
 
 
-def gelu_skip(y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None) -> Tensor:
+def gelu_skip(
+    y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None, which: Tensor | None = None
+) -> Tensor:
     """gelu(y + d ⊙ x + e) ⊙ mask.
 
     Args:
         y, x: (batch, length, H); without x there is no such term, and d is not read.
         d, e: (H,).
         mask: (batch, 1, H), dropout tied over time; None for none.
+        which: integers (batch, length), the row of the mask for each step; None for that of its sequence.
     """
     if available(y):
-        return op.gelu_skip(y, x, d, e, mask)  # type: ignore[no-any-return]
+        return op.gelu_skip(y, x, d, e, mask, which)  # type: ignore[no-any-return]
     z = y + e.to(y.dtype) if x is None else y + (d * x + e).to(y.dtype)
-    h = F.gelu(z)
-    return h if mask is None else h * mask.to(h.dtype)
+    return masked(F.gelu(z), mask, which)
 
 
-def glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None) -> Tensor:
+def glu_skip(
+    x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None, which: Tensor | None = None
+) -> Tensor:
     """x + v ⊙ σ(gate) ⊙ mask, where [v, gate] = g + b; or, given h, v = h and gate = g + b.
 
     Args:
         x, h: (batch, length, H).
         g: (batch, length, 2H), or (batch, length, H) beside h; b: (2H,) or (H,).
-        mask: (batch, 1, H), dropout tied over time; None for none.
+        mask, which: as in `gelu_skip`.
     """
     if available(x):
-        return op.glu_skip(x, g, b, h, mask)  # type: ignore[no-any-return]
+        return op.glu_skip(x, g, b, h, mask, which)  # type: ignore[no-any-return]
     g = g + b.to(g.dtype)
     v, gate = g.chunk(2, dim=-1) if h is None else (h, g)
-    mixed = v * torch.sigmoid(gate)
-    return x + (mixed if mask is None else mixed * mask.to(mixed.dtype))
+    return x + masked(v * torch.sigmoid(gate), mask, which)
+
+
+def masked(x: Tensor, mask: Tensor | None, which: Tensor | None = None) -> Tensor:
+    """x ⊙ mask, as in `gelu_skip`."""
+    if mask is None:
+        return x
+    return x * (mask if which is None else mask.squeeze(1)[which]).to(x.dtype)
 
 
 def moments(x: Tensor, near: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:

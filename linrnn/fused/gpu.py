@@ -13,38 +13,38 @@ COLUMNS, ROWS, WARPS = 64, 32, 4  # the features and steps of a tile, and who wo
 STEPS = 128  # of which a program adds up sums, tile by tile
 
 
-def gelu_skip(y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None) -> Tensor:
-    y, x, d, e, mask = _contiguous(y, x, d, e, mask)
+def gelu_skip(y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None, which: Tensor | None) -> Tensor:
+    y, x, d, e, mask, which = _contiguous(y, x, d, e, mask, which)
     h = y.new_empty(y.shape)
-    _launch(_gelu_skip, ROWS, y, (y, x, d, e, mask, h), X=x is not None, MASK=mask is not None)
+    _launch(_gelu_skip, ROWS, y, (y, x, d, e, mask, which, h), X=x is not None, **_masks(mask, which))
     return h
 
 
 def gelu_skip_backward(
-    grad: Tensor, y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None
+    grad: Tensor, y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None, which: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    grad, y, x, d, e, mask = _contiguous(grad, y, x, d, e, mask)
+    grad, y, x, d, e, mask, which = _contiguous(grad, y, x, d, e, mask, which)
     grad_y, sums = y.new_empty(y.shape), _parts(y, 2, y.shape[2])
-    tensors = (grad, y, x, d, e, mask, grad_y, sums)
-    _launch(_gelu_skip_backward, STEPS, y, tensors, X=x is not None, MASK=mask is not None)
+    tensors = (grad, y, x, d, e, mask, which, grad_y, sums)
+    _launch(_gelu_skip_backward, STEPS, y, tensors, X=x is not None, **_masks(mask, which))
     return grad_y, _add_up(sums)
 
 
-def glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None) -> Tensor:
-    x, g, b, h, mask = _contiguous(x, g, b, h, mask)
+def glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None, which: Tensor | None) -> Tensor:
+    x, g, b, h, mask, which = _contiguous(x, g, b, h, mask, which)
     out = x.new_empty(x.shape)
-    _launch(_glu_skip, ROWS, x, (x, g, b, h, mask, out), HALF=h is not None, MASK=mask is not None)
+    _launch(_glu_skip, ROWS, x, (x, g, b, h, mask, which, out), HALF=h is not None, **_masks(mask, which))
     return out
 
 
 def glu_skip_backward(
-    grad: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None
+    grad: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None, which: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    grad, g, b, h, mask = _contiguous(grad, g, b, h, mask)
+    grad, g, b, h, mask, which = _contiguous(grad, g, b, h, mask, which)
     grad_g, sums = g.new_empty(g.shape), _parts(g, 1, g.shape[2])
     grad_h = grad.new_empty(0) if h is None else h.new_empty(h.shape)
-    tensors = (grad, g, b, h, mask, grad_g, grad_h, sums)
-    _launch(_glu_skip_backward, STEPS, grad, tensors, HALF=h is not None, MASK=mask is not None)
+    tensors = (grad, g, b, h, mask, which, grad_g, grad_h, sums)
+    _launch(_glu_skip_backward, STEPS, grad, tensors, HALF=h is not None, **_masks(mask, which))
     return grad_g, _add_up(sums)[0], grad_h
 
 
@@ -71,6 +71,10 @@ def _add_up(parts: Tensor) -> Tensor:
     return sums
 
 
+def _masks(mask: Tensor | None, which: Tensor | None) -> dict[str, bool]:
+    return {"MASK": mask is not None, "WHICH": which is not None}
+
+
 def _contiguous(*tensors: Tensor | None) -> Any:
     return (None if x is None else x.contiguous() for x in tensors)
 
@@ -86,43 +90,41 @@ def _launch(kernel: Any, steps: int, like: Tensor, tensors: tuple[Tensor | None,
 
 @triton.jit(do_not_specialize=["length"])
 def _gelu_skip(
-    y, x, d, e, mask, h, length, H: tl.constexpr, X: tl.constexpr, MASK: tl.constexpr,
+    y, x, d, e, mask, which, h, length, H: tl.constexpr, X: tl.constexpr, MASK: tl.constexpr, WHICH: tl.constexpr,
     STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     b, _, first, column, there = _place(length, H, STEPS, COLUMNS)
-    _, inside, at = _rows(b, first, length, column, there, H, ROWS)
+    k, inside, at = _rows(b, first, length, column, there, H, ROWS)
     z = _load(y + at, inside) + _vector(e + column, there)
     if X:
         z += _vector(d + column, there) * _load(x + at, inside)
     Phi, _ = _normal(z)
     out = z * Phi
     if MASK:
-        out *= _vector(mask + b * H + column, there)
+        out *= _mask(mask, which, b, k, column, inside, H, WHICH)
     tl.store(h + at, out.to(h.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["length"])
 def _gelu_skip_backward(
-    grad, y, x, d, e, mask, grad_y, sums, length, H: tl.constexpr, X: tl.constexpr, MASK: tl.constexpr,
-    STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
+    grad, y, x, d, e, mask, which, grad_y, sums, length, H: tl.constexpr, X: tl.constexpr, MASK: tl.constexpr,
+    WHICH: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     b, part, first, column, there = _place(length, H, STEPS, COLUMNS)
     e_here = _vector(e + column, there)
     if X:
         d_here = _vector(d + column, there)
-    if MASK:
-        mask_here = _vector(mask + b * H + column, there)
     sum_d = tl.zeros((ROWS, COLUMNS), tl.float32)
     sum_e = tl.zeros((ROWS, COLUMNS), tl.float32)
     for start in tl.static_range(0, STEPS, ROWS):
-        _, inside, at = _rows(b, first + start, length, column, there, H, ROWS)
+        k, inside, at = _rows(b, first + start, length, column, there, H, ROWS)
         z = _load(y + at, inside) + e_here
         if X:
             x_here = _load(x + at, inside)
             z += d_here * x_here
         g = _load(grad + at, inside)
         if MASK:
-            g *= mask_here
+            g *= _mask(mask, which, b, k, column, inside, H, WHICH)
         Phi, phi = _normal(z)
         g *= Phi + z * phi
         tl.store(grad_y + at, g.to(grad_y.dtype.element_ty), mask=inside)
@@ -135,7 +137,7 @@ def _gelu_skip_backward(
 
 @triton.jit(do_not_specialize=["length"])
 def _glu_skip(
-    x, g, b, h, mask, out, length, H: tl.constexpr, HALF: tl.constexpr, MASK: tl.constexpr,
+    x, g, b, h, mask, which, out, length, H: tl.constexpr, HALF: tl.constexpr, MASK: tl.constexpr, WHICH: tl.constexpr,
     STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     s, _, first, column, there = _place(length, H, STEPS, COLUMNS)
@@ -143,18 +145,16 @@ def _glu_skip(
     v, gate = _value_and_gate(g, b, h, at, column, inside, there, k, H, HALF)
     mixed = v * _sigmoid(gate)
     if MASK:
-        mixed *= _vector(mask + s * H + column, there)
+        mixed *= _mask(mask, which, s, k, column, inside, H, WHICH)
     tl.store(out + at, (_load(x + at, inside) + mixed).to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["length"])
 def _glu_skip_backward(
-    grad, g, b, h, mask, grad_g, grad_h, sums, length, H: tl.constexpr, HALF: tl.constexpr, MASK: tl.constexpr,
-    STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
+    grad, g, b, h, mask, which, grad_g, grad_h, sums, length, H: tl.constexpr, HALF: tl.constexpr,
+    MASK: tl.constexpr, WHICH: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     s, part, first, column, there = _place(length, H, STEPS, COLUMNS)
-    if MASK:
-        mask_here = _vector(mask + s * H + column, there)
     sum_v = tl.zeros((ROWS, COLUMNS), tl.float32)
     sum_gate = tl.zeros((ROWS, COLUMNS), tl.float32)
     for start in tl.static_range(0, STEPS, ROWS):
@@ -162,7 +162,7 @@ def _glu_skip_backward(
         v, gate = _value_and_gate(g, b, h, at, column, inside, there, k, H, HALF)
         into = _load(grad + at, inside)
         if MASK:
-            into *= mask_here
+            into *= _mask(mask, which, s, k, column, inside, H, WHICH)
         open = _sigmoid(gate)
         grad_v = into * open
         grad_gate = grad_v * v * (1 - open)
@@ -239,6 +239,14 @@ def _value_and_gate(g, b, h, at, column, inside, there, k, H: tl.constexpr, HALF
     at += k * H  # rows of 2H
     v = _load(g + at, inside) + _vector(b + column, there)
     return v, _load(g + at + H, inside) + _vector(b + H + column, there)
+
+
+@triton.jit
+def _mask(mask, which, b, k, column, inside, H: tl.constexpr, WHICH: tl.constexpr):
+    """Dropout's factors: of the sequence, or of each step."""
+    if WHICH:
+        b = tl.load(which + k, mask=tl.max(inside.to(tl.int32), axis=1, keep_dims=True) > 0, other=0).to(tl.int64)
+    return _load(mask + b * H + column, inside)
 
 
 @triton.jit

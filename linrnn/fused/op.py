@@ -7,37 +7,37 @@ from torch import Tensor
 
 
 @torch.library.custom_op("linrnn::gelu_skip", mutates_args=())
-def gelu_skip(y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None) -> Tensor:
+def gelu_skip(y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None, which: Tensor | None) -> Tensor:
     from linrnn.fused import gpu
 
-    return gpu.gelu_skip(y, x, d, e, mask)
+    return gpu.gelu_skip(y, x, d, e, mask, which)
 
 
 @torch.library.custom_op("linrnn::gelu_skip_backward", mutates_args=())
 def gelu_skip_backward(
-    grad: Tensor, y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None
+    grad: Tensor, y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None, which: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """The gradient of y, and those of e and d, (2, H); that of x is d times that of y."""
     from linrnn.fused import gpu
 
-    return gpu.gelu_skip_backward(grad, y, x, d, e, mask)
+    return gpu.gelu_skip_backward(grad, y, x, d, e, mask, which)
 
 
 @torch.library.custom_op("linrnn::glu_skip", mutates_args=())
-def glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None) -> Tensor:
+def glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None, which: Tensor | None) -> Tensor:
     from linrnn.fused import gpu
 
-    return gpu.glu_skip(x, g, b, h, mask)
+    return gpu.glu_skip(x, g, b, h, mask, which)
 
 
 @torch.library.custom_op("linrnn::glu_skip_backward", mutates_args=())
 def glu_skip_backward(
-    grad: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None
+    grad: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None, which: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of g, b and h, the last empty without h; that of x is the incoming one."""
     from linrnn.fused import gpu
 
-    return gpu.glu_skip_backward(grad, g, b, h, mask)
+    return gpu.glu_skip_backward(grad, g, b, h, mask, which)
 
 
 @torch.library.custom_op("linrnn::moments", mutates_args=())
@@ -59,7 +59,7 @@ def _(y: Tensor, *_: object) -> Tensor:
 
 
 @gelu_skip_backward.register_fake
-def _(grad: Tensor, y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Any) -> tuple[Tensor, Tensor]:
+def _(grad: Tensor, y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, *_: object) -> tuple[Tensor, Tensor]:
     sums = e.new_empty(2, y.shape[2], dtype=torch.float32)
     return torch.empty_like(y, memory_format=torch.contiguous_format), sums
 
@@ -70,7 +70,7 @@ def _(x: Tensor, *_: object) -> Tensor:
 
 
 @glu_skip_backward.register_fake
-def _(grad: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _(grad: Tensor, g: Tensor, b: Tensor, h: Tensor | None, *_: object) -> tuple[Tensor, Tensor, Tensor]:
     like = torch.contiguous_format
     grad_h = grad.new_empty(0) if h is None else torch.empty_like(h, memory_format=like)
     return torch.empty_like(g, memory_format=like), b.new_empty(g.shape[2], dtype=torch.float32), grad_h
@@ -81,10 +81,10 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _gelu_skip_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    y, x, d, e, mask = ctx.saved_tensors
-    grad_y, (grad_e, grad_d) = gelu_skip_backward(grad, y, x, d, e, mask)
+    y, x, d, e, mask, which = ctx.saved_tensors
+    grad_y, (grad_e, grad_d) = gelu_skip_backward(grad, y, x, d, e, mask, which)
     grad_x = None if x is None else (grad_y * d).to(x.dtype)  # a compiler adds it up with what else reaches x
-    return grad_y, grad_x, None if x is None else grad_d.to(d.dtype), grad_e.to(e.dtype), None
+    return grad_y, grad_x, None if x is None else grad_d.to(d.dtype), grad_e.to(e.dtype), None, None
 
 
 def _keep_glu(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -92,9 +92,9 @@ def _keep_glu(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _glu_skip_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    g, b, h, mask = ctx.saved_tensors
-    grad_g, grad_b, grad_h = glu_skip_backward(grad, g, b, h, mask)
-    return grad, grad_g, grad_b.to(b.dtype), None if h is None else grad_h, None
+    g, b, h, mask, which = ctx.saved_tensors
+    grad_g, grad_b, grad_h = glu_skip_backward(grad, g, b, h, mask, which)
+    return grad, grad_g, grad_b.to(b.dtype), None if h is None else grad_h, None, None
 
 
 def _moments_backward(ctx: Any, grad_moments: Tensor) -> tuple[Tensor | None, ...]:

@@ -55,9 +55,14 @@ class Batches:
     def __getitem__(self, step: int) -> Tensor:
         epoch, batch = divmod(step, self.examples // self.batch_size)
         if epoch != self.epoch:
-            shuffled = np.random.default_rng([self.seed, epoch]).permutation(self.examples)
-            self.epoch, self.order = epoch, torch.from_numpy(shuffled).to(self.device)
-        return self.order[batch * self.batch_size : (batch + 1) * self.batch_size]
+            self.epoch, self.order = epoch, self.of_epoch(epoch).to(self.device)
+        return self.order[batch]
+
+    def of_epoch(self, epoch: int) -> Tensor:
+        """All batches of an epoch, (batches, batch_size), on the CPU."""
+        shuffled = np.random.default_rng([self.seed, epoch]).permutation(self.examples)
+        batches = self.examples // self.batch_size
+        return torch.from_numpy(shuffled[: batches * self.batch_size].reshape(batches, self.batch_size))
 
 
 def _on_device(array: NDArray[Any], device: torch.device) -> Tensor:

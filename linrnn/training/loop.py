@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn import tasks
+from linrnn import packing, tasks
 from linrnn.cores import LRU, RNN
 from linrnn.model import Model
 from linrnn.provenance import provenance
@@ -146,6 +146,7 @@ def _steps(
         torch.compiler.reset()  # it compiles code only so often, and what an earlier run changed it calls a variable
         wrapped = torch.compile(wrapped)
     mixed = torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
+    row = _row(model, examples, training) if group.count == 1 else None
 
     def predict(inputs: Tensor, lengths: Tensor | None) -> Tensor:
         with mixed:
@@ -153,8 +154,11 @@ def _steps(
 
     def advance(indices: Tensor) -> Tensor:
         inputs, lengths, targets = examples(indices)
+        which = None
+        if row is not None and lengths is not None:
+            inputs, which = packing.pack(inputs, lengths, row)
         with mixed:
-            logits = wrapped(inputs, lengths=lengths)
+            logits = wrapped(inputs, lengths=lengths, which=which)
         loss = F.cross_entropy(logits.float(), targets)
         optimizer.zero_grad()
         loss.backward()
@@ -167,6 +171,18 @@ def _steps(
     if fast and group.count == 1:
         return CapturedStep(advance, model, optimizer, training.batch_size), predict
     return advance, predict
+
+
+def _row(model: Model, examples: Examples, training: Training) -> int | None:
+    """The steps of a row that any batch of the run fits into, packed; None where that cannot be or is not worth it."""
+    if examples.lengths is None or not model.packs:
+        return None
+    lengths, size = examples.lengths.cpu(), training.batch_size
+    batches = Batches(len(examples), size, training.seed, torch.device("cpu"))
+    epochs = -(-training.steps // (len(examples) // size))
+    longest = max(int(packing.room(lengths[batches.of_epoch(epoch)]).max()) for epoch in range(epochs))
+    row = -(-longest // 128) * 128  # a length that kernels like
+    return row if row <= packing.WORTH * size * examples.inputs.shape[1] else None
 
 
 @torch.no_grad()

@@ -58,6 +58,26 @@ def test_outputs_states_and_gradients_are_those_of_the_scan(
         assert relative_error(came, expected) < 1e-11
 
 
+@pytest.mark.parametrize("c", [1, 2, 4, 16])
+def test_folded_sequences_end_to_end(c: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each starts from zero, at a multiple of 8 steps: so chunks of 16 become 8."""
+    in_chunks(monkeypatch, c)
+    layer = linrnn.LRU(6, 5, r_min=0.5, r_max=0.99, **FLOAT64)
+    x, scale, shift = torch.randn(2, 48, 6, **FLOAT64), torch.randn(6, **FLOAT64), torch.randn(6, **FLOAT64)
+    resets = torch.zeros(2, 48, dtype=torch.bool)
+    resets[0, [0, 8, 40]] = resets[1, [0, 24]] = True
+    results = []
+    for packed in (False, True):
+        if packed:
+            y, d, e = layer.folded(x, scale, shift, resets)
+            y = y + e + (0 if d is None else d * x)
+        else:
+            y, _ = layer(x * scale + shift, resets=resets)  # a scan of every step
+        results.append([y, *gradients(layer, y.square().sum()).values()])
+    for came, expected in zip(*results, strict=True):
+        assert relative_error(came, expected) < 1e-11
+
+
 @LENGTHS
 @DIRECTIONS
 @pytest.mark.parametrize("c", [1, 4])

@@ -12,8 +12,10 @@ from torch import Tensor
 import linrnn
 from linrnn import fused
 from linrnn.fused import gpu, op
+from linrnn.packing import pack
 from tests.helpers import gradients, relative_error
 
+MASKS = pytest.mark.parametrize("masks", ["for sequences", "for steps", "none"])
 MASKED = pytest.mark.parametrize("masked", [True, False], ids=["dropout", "no dropout"])
 SHAPES = pytest.mark.parametrize("shape", [(2, 150, 64), (3, 7, 70), (1, 128, 192), (2, 0, 64)], ids=str)
 
@@ -22,17 +24,26 @@ def mask_for(x: Tensor, masked: bool) -> Tensor | None:
     return F.dropout(torch.ones_like(x[:, :1]), 0.3) if masked else None
 
 
+def mask_and_which(x: Tensor, masks: str) -> tuple[Tensor | None, Tensor | None]:
+    """Dropout's factors, and for packed sequences which of 5 rows of them each step has."""
+    if masks == "none" or x.shape[1] == 0:
+        return None, None
+    if masks == "for sequences":
+        return mask_for(x, True), None
+    return F.dropout(torch.ones(5, 1, x.shape[2]), 0.3), torch.randint(5, x.shape[:2])
+
+
 @SHAPES
-@MASKED
+@MASKS
 @pytest.mark.parametrize("skip", [True, False], ids=["with x", "without x"])
-def test_gelu_kernels_in_the_interpreter(shape: tuple[int, int, int], masked: bool, skip: bool) -> None:
+def test_gelu_kernels_in_the_interpreter(shape: tuple[int, int, int], masks: str, skip: bool) -> None:
     y, x, d, e = (2 * torch.randn(*size) for size in (shape, shape, shape[2:], shape[2:]))
     inputs = [t.double().requires_grad_() for t in (y, x, d, e)]
-    mask = mask_for(y, masked) if shape[1] else None
+    mask, which = mask_and_which(y, masks)
     grad = torch.randn(shape)
-    expected = fused.gelu_skip(inputs[0], inputs[1] if skip else None, inputs[2], inputs[3], mask)
+    expected = fused.gelu_skip(inputs[0], inputs[1] if skip else None, inputs[2], inputs[3], mask, which)
     wanted = torch.autograd.grad((grad * expected).sum(), inputs, allow_unused=True, materialize_grads=True)
-    arguments = (y, x if skip else None, d, e, mask)
+    arguments = (y, x if skip else None, d, e, mask, which)
     assert relative_error(gpu.gelu_skip(*arguments), expected) < 1e-6
     grad_y, (grad_e, grad_d) = gpu.gelu_skip_backward(grad, *arguments)
     assert relative_error(grad_y, wanted[0]) < 1e-6
@@ -43,18 +54,18 @@ def test_gelu_kernels_in_the_interpreter(shape: tuple[int, int, int], masked: bo
 
 
 @SHAPES
-@MASKED
+@MASKS
 @pytest.mark.parametrize("half", [False, True], ids=["glu", "half_glu"])
-def test_glu_kernels_in_the_interpreter(shape: tuple[int, int, int], masked: bool, half: bool) -> None:
+def test_glu_kernels_in_the_interpreter(shape: tuple[int, int, int], masks: str, half: bool) -> None:
     width = shape[2] * (1 if half else 2)
     x, g, b, h = (2 * torch.randn(*size) for size in (shape, (*shape[:2], width), (width,), shape))
     inputs = [t.double().requires_grad_() for t in (x, g, b, h)]
-    mask = mask_for(x, masked) if shape[1] else None
+    mask, which = mask_and_which(x, masks)
     grad = torch.randn(shape)
-    expected = fused.glu_skip(inputs[0], inputs[1], inputs[2], inputs[3] if half else None, mask)
+    expected = fused.glu_skip(inputs[0], inputs[1], inputs[2], inputs[3] if half else None, mask, which)
     wanted = torch.autograd.grad((grad * expected).sum(), inputs, allow_unused=True, materialize_grads=True)
-    assert relative_error(gpu.glu_skip(x, g, b, h if half else None, mask), expected) < 1e-6
-    grad_g, grad_b, grad_h = gpu.glu_skip_backward(grad, g, b, h if half else None, mask)
+    assert relative_error(gpu.glu_skip(x, g, b, h if half else None, mask, which), expected) < 1e-6
+    grad_g, grad_b, grad_h = gpu.glu_skip_backward(grad, g, b, h if half else None, mask, which)
     assert relative_error(grad_g, wanted[1]) < 1e-6
     assert relative_error(grad_b, wanted[2]) < 1e-5
     assert not half or relative_error(grad_h, wanted[3]) < 1e-6
@@ -78,8 +89,8 @@ def test_far_from_zero_gelu_is_exact() -> None:
     zero, grad = torch.zeros(z.shape[2]), torch.ones_like(z)
     wide = z.double().requires_grad_()
     expected = F.gelu(wide)
-    assert (gpu.gelu_skip(z, None, zero, zero, None) - expected).abs().max() < 2e-6
-    came, _ = gpu.gelu_skip_backward(grad, z, None, zero, zero, None)
+    assert (gpu.gelu_skip(z, None, zero, zero, None, None) - expected).abs().max() < 2e-6
+    came, _ = gpu.gelu_skip_backward(grad, z, None, zero, zero, None, None)
     assert (came - torch.autograd.grad(expected.sum(), wide)[0]).abs().max() < 2e-6
 
 
@@ -88,8 +99,9 @@ def test_far_from_zero_gelu_is_exact() -> None:
 @pytest.mark.parametrize("mixing", ["glu", "half_glu"])
 @pytest.mark.parametrize("lengths", [None, torch.tensor([16, 3, 9, 1])], ids=["whole", "padded"])
 @pytest.mark.parametrize("c", [1, 4])
+@pytest.mark.parametrize("packed", [False, True], ids=["", "packed"])
 def test_the_fused_block_is_the_plain_one(
-    kind: dict[str, Any], bidirectional: bool, mixing: Any, lengths: Tensor | None, c: int
+    kind: dict[str, Any], bidirectional: bool, mixing: Any, lengths: Tensor | None, c: int, packed: bool
 ) -> None:
     """Outputs, gradients and running statistics, by the formulas of the kernels in double precision."""
     options = {"bidirectional": bidirectional}
@@ -105,6 +117,11 @@ def test_the_fused_block_is_the_plain_one(
     )
     model = linrnn.Model(config).double()
     inputs = torch.randint(9, (4, 16)) if "vocabulary" in kind else torch.randn(4, 16, 3, dtype=torch.float64)
+    which = None
+    if packed:
+        if bidirectional or lengths is None:
+            pytest.skip("only causal models, and sequences with lengths, are packed")
+        inputs, which = pack(inputs, lengths, 56)
     results = []
     for fast in (False, True):
         twin = copy.deepcopy(model)
@@ -114,21 +131,19 @@ def test_the_fused_block_is_the_plain_one(
             patch.multiple(op, gelu_skip=_gelu_skip, glu_skip=_glu_skip, moments=_moments),
             patch.object(linrnn.LRU, "_chunk", lambda self, u, fast=fast: c if fast else 1),
         ):
-            output = twin(inputs, lengths=lengths)
+            output = twin(inputs, lengths=lengths, which=which)
         results.append([output, *gradients(twin, output.square().sum()).values(), *twin.buffers()])
     for came, expected in zip(*results, strict=True):
         assert relative_error(came, expected) < 1e-9
 
 
-def _gelu_skip(y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None) -> Tensor:
-    h = F.gelu(y + e if x is None else y + d * x + e)
-    return h if mask is None else h * mask
+def _gelu_skip(y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None, which: Tensor | None) -> Tensor:
+    return fused.masked(F.gelu(y + e if x is None else y + d * x + e), mask, which)
 
 
-def _glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None) -> Tensor:
+def _glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None, which: Tensor | None) -> Tensor:
     v, gate = (g + b).chunk(2, dim=-1) if h is None else (h, g + b)
-    mixed = v * torch.sigmoid(gate)
-    return x + (mixed if mask is None else mixed * mask)
+    return x + fused.masked(v * torch.sigmoid(gate), mask, which)
 
 
 def _moments(x: Tensor, near: Tensor, real: Tensor | None) -> Tensor:

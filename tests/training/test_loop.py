@@ -6,13 +6,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn import packing, tasks
 from linrnn.model import Model
+from linrnn.tasks.base import Split
 from linrnn.training import NonFiniteLossError, Run, checkpoint, loop, resume
 from linrnn.training.data import Examples
 from linrnn.training.loop import evaluate
@@ -58,6 +62,32 @@ def test_it_learns(tmp_path: Path) -> None:
     losses = [record["loss"] for record in run.metrics()]
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] < 0.4  # chance is 1.39
+
+
+def test_packed_batches_train_as_padded_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where lengths differ much, a batch is a row without padding; the losses are the same to rounding."""
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 120, size=60)
+    split = Split(rng.integers(4, size=(60, 120), dtype=np.uint8), lengths, rng.integers(4, size=60))
+    task = replace(load(), train=split)
+    shapes = []
+    forward = Model.forward
+
+    def watched(self: Model, inputs: Tensor, **options: Any) -> Tensor:
+        if self.training:
+            shapes.append(tuple(inputs.shape))
+        return forward(self, inputs, **options)
+
+    monkeypatch.setattr(Model, "forward", watched)
+    losses = []
+    for worth in (packing.WORTH, 0.0):
+        monkeypatch.setattr(packing, "WORTH", worth)
+        with tiny_world(), patch.object(tasks, "load", lambda name: task):
+            run = train_tiny(tmp_path / str(worth), "model.dropout=0")
+        losses.append(torch.tensor([record["loss"] for record in run.metrics()]))
+    assert set(shapes[:50]) == {(1, 768)}  # instead of 8 × 120
+    assert set(shapes[50:]) == {(8, 120)}
+    assert (losses[0] - losses[1]).abs().max() < 1e-4
 
 
 def test_metrics(run: Run) -> None:

@@ -29,6 +29,17 @@ RECURRENT: dict[str, dict[str, Any]] = {  # of each core's options, the names of
     },
     "rnn-tanh": {"core": "rnn", "names": {"A", "B"}},
     "rnn-linear": {"core": "rnn", "options": {"nonlinearity": "linear"}, "names": {"A", "B"}},
+    "gru": {"core": "gru", "names": {"A", "a", "B", "b"}},
+    "lstm": {"core": "lstm", "names": {"A", "a", "B", "b"}},
+    "s4d": {"core": "s4d", "names": {"a_re_log", "a_im", "delta_log", "B"}},
+    "s4d-decoupled": {
+        "core": "s4d",
+        "options": {"decoupled": True},
+        "names": {"a_re_log", "a_im", "delta_log", "delta_B_log", "B"},
+    },
+    "s5": {"core": "s5", "names": {"a_re_log", "a_im", "delta_log", "B"}},
+    "s4": {"core": "s4", "names": {"a_re_log", "a_im", "p", "delta_log", "B"}},
+    "dlr": {"core": "dlr", "names": {"nu_log", "theta", "B"}},
 }
 
 
