@@ -35,7 +35,7 @@ def pack(inputs: Tensor, lengths: Tensor, length: int) -> tuple[Tensor, Tensor]:
     row = inputs.new_zeros(length + 1, *inputs.shape[2:])
     row[at] = inputs.flatten(0, 1)
     which = lengths.new_full((length + 1,), batch)
-    which[at] = torch.arange(batch, device=inputs.device).repeat_interleave(longest)
+    which[at] = torch.arange(batch, device=inputs.device).unsqueeze(1).expand(-1, longest).flatten()
     return row[None, :length], which[None, :length]
 
 

@@ -175,7 +175,7 @@ def _steps(
 
 def _row(model: Model, examples: Examples, training: Training) -> int | None:
     """The steps of a row that any batch of the run fits into, packed; None where that cannot be or is not worth it."""
-    if examples.lengths is None or not model.packs:
+    if examples.lengths is None or examples.lengths.is_cuda or not model.packs:  # on a GPU it has not been run yet
         return None
     lengths, size = examples.lengths.cpu(), training.batch_size
     batches = Batches(len(examples), size, training.seed, torch.device("cpu"))
