@@ -212,7 +212,7 @@ def work(rank: int, world: int, folder: Path) -> None:
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", [4, pytest.param(2, marks=pytest.mark.slow)])
 def test_split_equals_whole(world: int, tmp_path: Path) -> None:
     context: Any = start_processes(work, (world, tmp_path), nprocs=world, join=False, start_method="spawn")
     end = time.monotonic() + PATIENCE

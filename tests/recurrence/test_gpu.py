@@ -58,7 +58,7 @@ def check(kernels: ModuleType, p: Problem, tolerance: float) -> None:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
 @pytest.mark.parametrize("resets", [None, 0.2], ids=["", "resets"])
-@pytest.mark.parametrize(("batch", "length", "n"), [(2, 5, 3), (1, 1, 1), (2, 19, 70), (2, 0, 3), (0, 4, 3)])
+@pytest.mark.parametrize(("batch", "length", "n"), [(2, 5, 3), (1, 1, 1), (1, 19, 40), (2, 0, 3), (0, 4, 3)])
 def test_small(
     kernels: ModuleType, dtype: torch.dtype, reverse: bool, resets: float | None, batch: int, length: int, n: int
 ) -> None:
@@ -70,7 +70,7 @@ def test_small(
 @pytest.mark.usefixtures("poisoned")
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
 @pytest.mark.parametrize("resets", [None, 0.05], ids=["", "resets"])
-@pytest.mark.parametrize("length", [16, 37, 64])
+@pytest.mark.parametrize("length", [16, 37])
 def test_length_cut_into_chunks(
     kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, reverse: bool, resets: float | None, length: int
 ) -> None:
