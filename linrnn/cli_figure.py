@@ -34,7 +34,7 @@ out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 
 
 DEPTH = "how the eigenvalues of each block move during training: `linrnn figure depth RUN`"
 FRAME = 150  # milliseconds
-GIF_DPI = 75  # half of what pictures have: there are dozens of frames
+GIF_DPI = 64  # less than half of what pictures have: there are many frames
 
 
 def figure(

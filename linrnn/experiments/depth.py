@@ -15,7 +15,7 @@ from linrnn.training.run import SPECTRUM, Run
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FRAMES = 40  # at most
+FRAMES = 16  # at most: more would make large files
 
 
 def run_on(run: Path, *, progress: Progress) -> Result:
