@@ -112,7 +112,7 @@ def test_depth_draws_a_run_as_an_animation(monkeypatch: pytest.MonkeyPatch) -> N
     assert json.loads(Path("figures/depth.json").read_text())["run"] == "runs/one"
     with Image.open("figures/depth.gif") as gif:
         assert getattr(gif, "n_frames", 1) == 3
-        assert gif.size == (150, 150)
+        assert gif.size == (128, 128)
 
 
 MISTAKES = [
