@@ -81,6 +81,9 @@ def train(
     compiled: Annotated[
         bool, typer.Option("--compile/--no-compile", help="On a GPU: torch.compile and a CUDA graph.")
     ] = True,
+    precision: Annotated[
+        Literal["bfloat16", "float32"], typer.Option(help="Of activations on a GPU; a CPU trains in float32.")
+    ] = "bfloat16",
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar and no summary.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard events too.")] = False,
 ) -> None:
@@ -96,7 +99,7 @@ def train(
     - `linrnn train --resume runs/recall-lru`
     - `torchrun --nproc-per-node 2 -m linrnn train --out runs/two`: two processes share each batch
     """
-    how = training.Settings(device=device, compile=compiled, quiet=quiet, tensorboard=tensorboard)
+    how = training.Settings(device, compiled, precision, quiet, tensorboard)
     if resume is not None:
         if task or variant or core or changes or out_folder or seed is not None:
             raise ValueError("--resume: expected alone, got other choices too: a run goes on as it began")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from linrnn import packing, tasks
 from linrnn.cores import LRU, RNN
+from linrnn.errors import wrong_value
 from linrnn.model import Model
 from linrnn.provenance import provenance
 from linrnn.recipes import Recipe, Training
@@ -42,8 +43,13 @@ class Settings:
 
     device: str | None = None  # the GPU where there is one
     compile: bool = True  # on a GPU: torch.compile, and the whole step in one CUDA graph
+    precision: Literal["bfloat16", "float32"] = "bfloat16"  # of activations on a GPU; weights are float32
     quiet: bool = False
     tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        if self.precision not in ("bfloat16", "float32"):
+            raise wrong_value("precision", "'bfloat16' or 'float32'", repr(self.precision))
 
 
 def train(recipe: Recipe, out: str | os.PathLike[str], settings: Settings | None = None) -> Run:
@@ -125,7 +131,7 @@ def _train(run: Run, recipe: Recipe, settings: Settings, group: Processes, *, ne
                     f"stopped after step {progress.step}; go on with: linrnn train --resume {run.folder}"
                 )
     if group.first:
-        _finish(run, recipe, task, model, predict, progress, device)
+        _finish(run, recipe, task, model, predict, progress, device, _precision(device, settings))
     group.wait()
     return run
 
@@ -145,7 +151,7 @@ def _steps(
     if fast:
         torch.compiler.reset()  # it compiles code only so often, and what an earlier run changed it calls a variable
         wrapped = torch.compile(wrapped)
-    mixed = torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
+    mixed = torch.autocast(device.type, torch.bfloat16, enabled=_precision(device, settings) == "bfloat16")
     row = _row(model, examples, training) if group.count == 1 else None
 
     def predict(inputs: Tensor, lengths: Tensor | None) -> Tensor:
@@ -171,6 +177,10 @@ def _steps(
     if fast and group.count == 1:
         return CapturedStep(advance, model, optimizer, training.batch_size), predict
     return advance, predict
+
+
+def _precision(device: torch.device, settings: Settings) -> str:
+    return settings.precision if device.type == "cuda" else "float32"
 
 
 def _row(model: Model, examples: Examples, training: Training) -> int | None:
@@ -232,7 +242,14 @@ def _spectrum(model: Model) -> list[list[list[float]]]:
 
 
 def _finish(
-    run: Run, recipe: Recipe, task: Task, model: Model, predict: Callable[..., Tensor], progress: Progress, device: Any
+    run: Run,
+    recipe: Recipe,
+    task: Task,
+    model: Model,
+    predict: Callable[..., Tensor],
+    progress: Progress,
+    device: torch.device,
+    precision: str,
 ) -> None:
     """Test accuracy of the last weights and of the best, the summary and the pictures."""
     from linrnn.training import pictures  # Matplotlib loads when it is needed
@@ -257,6 +274,7 @@ def _finish(
             "parameters": sum(p.numel() for p in model.parameters()),
             "seed": recipe.training.seed,
             "device": device.type,
+            "precision": precision,
             **provenance(),
         }
     )

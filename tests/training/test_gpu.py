@@ -40,3 +40,23 @@ def test_a_stopped_run_goes_on_to_the_same_numbers(tmp_path: Path, monkeypatch: 
                 train_tiny(tmp_path / "parts", "training.steps=60", settings=CAPTURED)
         parts = resume(tmp_path / "parts", CAPTURED)
     assert torch.equal(losses(whole), losses(parts))
+
+
+def test_the_gpu_trains_as_the_cpu(tmp_path: Path) -> None:
+    """From the same weights on the same batches; in float32 to rounding, in bfloat16 nearly."""
+    with tiny_world():
+        runs = {
+            name: train_tiny(tmp_path / name, *CHANGES, settings=settings)
+            for name, settings in (
+                ("cpu", Settings(device="cpu", quiet=True)),
+                ("float32", Settings(device="cuda", precision="float32", quiet=True)),
+                ("bfloat16", CAPTURED),
+            )
+        }
+    assert {name: run.summary["precision"] for name, run in runs.items() if run.summary} == {
+        "cpu": "float32",
+        "float32": "float32",
+        "bfloat16": "bfloat16",
+    }
+    assert (losses(runs["cpu"]) - losses(runs["float32"])).abs().max() < 1e-3
+    assert (losses(runs["cpu"]) - losses(runs["bfloat16"])).abs().max() < 0.05

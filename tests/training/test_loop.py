@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from linrnn import packing, tasks
 from linrnn.model import Model
 from linrnn.tasks.base import Split
-from linrnn.training import NonFiniteLossError, Run, checkpoint, loop, resume
+from linrnn.training import NonFiniteLossError, Run, Settings, checkpoint, loop, resume
 from linrnn.training.data import Examples
 from linrnn.training.loop import evaluate
 from linrnn.training.optimizer import learning_rate
@@ -112,7 +112,7 @@ def test_summary(run: Run) -> None:
     assert summary["parameters"] == sum(p.numel() for p in Model(RECIPE.model.config(load())).parameters())
     assert summary["seconds"] == pytest.approx(records[-1]["seconds"], abs=0.01)
     assert summary["steps_per_second"] == pytest.approx(50 / records[-1]["seconds"], rel=0.01)
-    expected = {"task": "tiny", "core": "lru", "steps": 50, "seed": 0, "device": "cpu"}
+    expected = {"task": "tiny", "core": "lru", "steps": 50, "seed": 0, "device": "cpu", "precision": "float32"}
     assert {name: summary[name] for name in expected} == expected
     assert {"commit", "machine", "versions"} <= summary.keys()
 
@@ -260,6 +260,11 @@ def test_a_rate_that_is_too_large(tmp_path: Path) -> None:
     changes = ("model.options.parameterization=real_imag", "training.learning_rate=1e30", "training.warmup=0")
     with pytest.raises(NonFiniteLossError, match=r"parameterization=stable_exp"):
         train_tiny(tmp_path / "run", *changes)
+
+
+def test_a_precision_that_is_none() -> None:
+    with pytest.raises(ValueError, match="precision: expected 'bfloat16' or 'float32', got 'float8'"):
+        Settings(precision="float8")  # type: ignore[arg-type]
 
 
 def test_quiet(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
