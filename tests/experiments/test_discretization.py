@@ -47,6 +47,15 @@ def result() -> Result:
     return discretization.run(quick=True, seed=0, progress=silent)
 
 
+def test_each_disk_shows_the_spectrum_it_is_named_after(result: Result) -> None:
+    delta = np.array(result.numbers["step_sizes"])[:, None]
+    panels = {ax.get_title(): ax for ax in result.figure.axes}
+    for name, init in (("S4D-Lin", "lin"), ("S4D-Inv", "inv"), ("S4D-LegS", "legs")):
+        dots = np.ma.getdata(panels[f"{name}, by Δ"].collections[0].get_offsets())
+        expected = np.exp(delta * array(spectrum.s4d(32, init))).ravel()  # type: ignore[arg-type]
+        np.testing.assert_allclose(dots, np.stack([expected.real, expected.imag], axis=1), atol=1e-9)
+
+
 def test_the_quick_run(result: Result) -> None:
     assert [finding.measured for finding in result.findings if not finding.holds] == []
     json.dumps(result.numbers)
