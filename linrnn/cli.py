@@ -99,7 +99,7 @@ def train(
     - `linrnn train --resume runs/recall-lru`
     - `torchrun --nproc-per-node 2 -m linrnn train --out runs/two`: two processes share each batch
     """
-    how = training.Settings(device, compiled, precision, quiet, tensorboard)
+    how = training.Settings(device=device, compile=compiled, precision=precision, quiet=quiet, tensorboard=tensorboard)
     if resume is not None:
         if task or variant or core or changes or out_folder or seed is not None:
             raise ValueError("--resume: expected alone, got other choices too: a run goes on as it began")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -72,7 +72,7 @@ def table(
         raise wrong_value("--bench", "only with `speed`", bench)
     places = folders or [Path("runs")]
     runs = tables.collect(places)
-    measured = None if bench is None else json.loads(bench.read_text())
+    measured = None if bench is None else _record(bench)
     filled = [tables.fill(section, runs, measured) for section in paper.TABLES[name]]
     if plan:
         _finish("".join(f"{command}\n" for command in tables.plan(filled, places[0], seeds)), file)
@@ -83,6 +83,16 @@ def table(
         write = WRITERS[_format(kind, file)]
         _finish("\n".join(write(each) for each in filled), file)
     _say_left_out(filled)
+
+
+def _record(bench: Path) -> Any:
+    try:
+        record = json.loads(bench.read_text())
+    except (OSError, ValueError) as error:
+        raise wrong_value("--bench", "what `linrnn bench train --json FILE` wrote", f"{bench}: {error}") from error
+    if not isinstance(record, dict) or not {"machine", "results"} <= record.keys():
+        raise wrong_value("--bench", "what `linrnn bench train --json FILE` wrote", f"{bench}, another kind of file")
+    return record
 
 
 def _format(kind: str | None, file: Path | None) -> str:

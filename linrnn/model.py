@@ -188,6 +188,12 @@ class Model(nn.Module):
         """Those trained with the smaller rate and without decay, of all blocks."""
         return [parameter for block in self.blocks for parameter in block.core.recurrent_parameters()]
 
+    @property
+    def packs(self) -> bool:
+        """Whether it takes sequences end to end in a row."""
+        causal = all(isinstance(block.core, LRU) and not block.core.bidirectional for block in self.blocks)
+        return causal and self.config.documents == 1 and self.config.pooling == "mean"
+
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the weights (safetensors) and the config (JSON) into a folder, each file at once or not at all."""
         folder = Path(folder)
@@ -214,12 +220,6 @@ class Model(nn.Module):
             return self._head((state.total / state.steps.clamp(min=1).unsqueeze(-1)).to(x.dtype)), state
         return self._head(_mean(x, real)), None
 
-    @property
-    def packs(self) -> bool:
-        """Whether it takes sequences end to end in a row."""
-        causal = all(isinstance(block.core, LRU) and not block.core.bidirectional for block in self.blocks)
-        return causal and self.config.documents == 1 and self.config.pooling == "mean"
-
     def _packed(self, inputs: Tensor, lengths: Tensor | None, which: Tensor) -> Tensor:
         if not self.packs:
             raise ValueError("which: expected None, or a causal model of LRUs for one document, with pooling")
@@ -230,8 +230,9 @@ class Model(nn.Module):
         self._check_input(inputs, 2)
         x = self._encode(inputs)
         real = which < len(lengths)
+        resets = torch.cat([torch.ones_like(real[:, :1]), which[:, 1:] != which[:, :-1]], dim=1)
         for block in self.blocks:
-            x = block.packed(x, which, len(lengths), real)
+            x = block.packed(x, real, resets, which, len(lengths) + 1)
         numbers = torch.arange(len(lengths), device=which.device)
         mine = (which.flatten() == numbers.unsqueeze(1)).to(x.dtype)  # (sequences, steps)
         total = mine @ torch.where(real.unsqueeze(-1), x, 0).flatten(0, 1)
@@ -348,16 +349,14 @@ class Block(nn.Module):
             return False
         return lengths is None or not self.core.bidirectional
 
-    def packed(self, x: Tensor, which: Tensor, sequences: int, real: Tensor) -> Tensor:
-        """Sequences end to end: `which` tells the one that each step belongs to; padding has the number `sequences`."""
-        resets = torch.cat([torch.ones_like(real[:, :1]), which[:, 1:] != which[:, :-1]], dim=1)
-        masks = x.new_empty(sequences + 1, 1, x.shape[2])
+    def packed(self, x: Tensor, real: Tensor, resets: Tensor, which: Tensor, masks: int) -> Tensor:
+        """Sequences end to end: `which` of so many masks each step has, that of its sequence or of padding."""
         if fused.available(x) and self._fuses(None):
             return self._fused(x, real, resets, which, masks)
         normed = self.norm(x, real) if isinstance(self.norm, BatchNorm) else self.norm(x)
         y, _ = self.core(normed, resets=resets)
-        h = fused.masked(F.gelu(y), self._mask(masks), which)
-        return x + fused.masked(self._mixed(h), self._mask(masks), which)
+        h = fused.masked(F.gelu(y), self._mask(y, masks), which)
+        return x + fused.masked(self._mixed(h), self._mask(h, masks), which)
 
     def _fused(
         self,
@@ -365,16 +364,15 @@ class Block(nn.Module):
         real: Tensor | None,
         resets: Tensor | None = None,
         which: Tensor | None = None,
-        masks: Tensor | None = None,
+        masks: int | None = None,
     ) -> Tensor:
         """The same in fewer passes over memory: the norm goes into the core's weights, the rest into two kernels."""
         assert isinstance(self.norm, BatchNorm)
         assert isinstance(self.core, LRU)
-        masks = x if masks is None else masks
         y, d, e = self.core.folded(x, *self.norm.scale_and_shift(x, real), resets)
-        h = fused.gelu_skip(y, x if d is not None else None, e if d is None else d, e, self._mask(masks), which)
+        h = fused.gelu_skip(y, x if d is not None else None, e if d is None else d, e, self._mask(x, masks), which)
         g = F.linear(h, self.mixing.weight)
-        return fused.glu_skip(x, g, self.mixing.bias, h if self.half_glu else None, self._mask(masks), which)
+        return fused.glu_skip(x, g, self.mixing.bias, h if self.half_glu else None, self._mask(x, masks), which)
 
     def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         y, state = self.core.step(self.norm(x), state)
@@ -387,11 +385,11 @@ class Block(nn.Module):
     def _mixed(self, h: Tensor) -> Tensor:
         return h * torch.sigmoid(self.mixing(h)) if self.half_glu else F.glu(self.mixing(h), dim=-1)
 
-    def _mask(self, x: Tensor) -> Tensor | None:
-        """Dropout's factors for (batch, ..., H), (batch, 1, H): the same for all steps of a sequence."""
+    def _mask(self, x: Tensor, count: int | None = None) -> Tensor | None:
+        """Dropout's factors for (batch, length, H), (batch or count, 1, H): the same for all steps of a sequence."""
         if not self.training or self.dropout == 0:
             return None
-        return F.dropout(torch.ones_like(x[:, :1]), self.dropout)
+        return F.dropout(x.new_ones(len(x) if count is None else count, 1, x.shape[-1]), self.dropout)
 
 
 class BatchNorm(nn.BatchNorm1d):

@@ -47,8 +47,7 @@ def _diagonal(parameterization: str, note: str, **options: Any) -> Preset:
 
 
 # Some eigenvalues of a dense A start outside the unit disk, and a linear RNN can overflow within 1,000 steps: so A is
-# scaled into the disk that the diagonal rungs start on. (Haiku, from which the paper has its RNN, cuts normal draws off
-# at two standard deviations, which leaves .88 of the deviation, and so comes out inside it where N is large.)
+# scaled into the disk that the diagonal rungs start on.
 PRESETS = {
     "rnn-relu": Preset("rnn", "dense, relu", {"nonlinearity": "relu"}),
     "rnn-tanh": Preset("rnn", "dense, tanh", {"nonlinearity": "tanh"}),

@@ -42,14 +42,17 @@ def exp(nu: Tensor, theta: Tensor) -> Tensor:
     return torch.stack([r * torch.cos(theta), r * torch.sin(theta)])
 
 
-def stable_exp(nu_log: Tensor, theta_log: Tensor) -> Tensor:
-    """λ = exp(-exp(ν_log) + i·exp(θ_log)), as planes (2, N).
-
-    |λ| < 1 for every finite ν_log, also after rounding: ν is held above a few units of rounding error, where
-    exp(-ν) would round to 1, and below the point where gradients would overflow.
+def stable(nu_log: Tensor) -> Tensor:
+    """ν = exp(ν_log), held above a few units of rounding error, where exp(-ν) would round to 1, and below the point
+    where gradients would overflow: |λ| = exp(-ν) < 1 for every finite ν_log, also after rounding.
     """
     eps = torch.finfo(nu_log.dtype).eps
-    return exp(torch.exp(nu_log.clamp(math.log(4 * eps), math.log(80.0))), torch.exp(theta_log))
+    return torch.exp(nu_log.clamp(math.log(4 * eps), math.log(80.0)))
+
+
+def stable_exp(nu_log: Tensor, theta_log: Tensor) -> Tensor:
+    """λ = exp(-exp(ν_log) + i·exp(θ_log)), as planes (2, N), with |λ| < 1 as in `stable`."""
+    return exp(stable(nu_log), torch.exp(theta_log))
 
 
 def s4d(n: int, init: S4DInit) -> Tensor:

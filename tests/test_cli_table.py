@@ -190,6 +190,7 @@ MISTAKES = [
     pytest.param(["ring", "nowhere"], "FOLDER: expected a folder with runs, got nowhere", id="folder"),
     pytest.param(["ring", "--out", "a.txt"], "--out: expected a name that ends in .md, .tex, .html", id="ending"),
     pytest.param(["ring", "--bench", "train.json"], "--bench: expected only with `speed`", id="bench"),
+    pytest.param(["speed", "--bench", "nothere.json"], "--bench: expected what `linrnn bench train", id="no-record"),
 ]
 
 

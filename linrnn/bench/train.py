@@ -149,7 +149,7 @@ def row(case: Case, device: torch.device, *, rnn: bool = False, profile: bool = 
     share = ms * speed / 1e3
     result |= {"products_ms": ms, "products_TFLOP/s": operations / ms / 1e9, "products_share": share}
     for kind, core in PYTORCH.items() if rnn else ():
-        # uncompiled: PyTorch's compiler leaves these layers alone, and beside them the rest takes little time
+        # uncompiled: these layers stay out of the compiler, and beside them the rest takes little time
         other = dataclasses.replace(case, recipe=presets.apply(case.recipe, core))
         eager = prepare(other, device, compiled=False)
         result[f"nn.{kind}"] = measure.per_second(eager, device, seconds, 1)

@@ -122,6 +122,10 @@ class Core(nn.Module):
     def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         raise NotImplementedError
 
+    def _require_causal(self, name: str) -> None:
+        if self.bidirectional:
+            raise ValueError(f"{name}: expected a causal {type(self).__name__}, got a bidirectional one")
+
     def _check_input(self, name: str, u: Tensor, dimensions: tuple[str, ...]) -> None:
         if not isinstance(u, Tensor):
             raise wrong_type(name, "a tensor", type(u).__name__)
@@ -142,6 +146,13 @@ class Core(nn.Module):
         if state.dtype != carry:
             raise wrong_type("state", f"{carry}", state.dtype)
         check_device("state", state, u)
+
+
+def check_length(length: object) -> None:
+    if isinstance(length, bool) or not isinstance(length, int):
+        raise wrong_type("length", "an integer", repr(length))
+    if length < 0:
+        raise wrong_value("length", "at least 0", length)
 
 
 def check_lengths(lengths: Tensor, u: Tensor) -> Tensor:

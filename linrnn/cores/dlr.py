@@ -71,4 +71,4 @@ class DLR(ssm.DiagonalSSM):
 
     def _system(self) -> tuple[Tensor, Tensor]:
         nu_log, theta, B = (x.to(carry_dtype(x.dtype)) for x in (self.nu_log, self.theta, self.B))
-        return spectrum.exp(ssm.stable(nu_log), theta), B
+        return spectrum.exp(spectrum.stable(nu_log), theta), B

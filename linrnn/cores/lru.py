@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn import spectrum
-from linrnn.cores.base import Core, last_real
+from linrnn.cores.base import Core, check_length, last_real
 from linrnn.cores.chunked import chunk_size, chunked
-from linrnn.errors import wrong_type, wrong_value
+from linrnn.errors import wrong_value
 from linrnn.recurrence import scan_planes
 from linrnn.recurrence.op import carry_dtype
 from linrnn.recurrence.planes import from_planes, multiply
@@ -119,10 +119,7 @@ class LRU(Core):
     def kernel(self, length: int) -> Tensor:
         """The impulse response: (length, H, H), what y_k gains for a unit in each feature of u_0."""
         self._require_causal("kernel")
-        if not isinstance(length, int):
-            raise wrong_type("length", "an integer", repr(length))
-        if length < 0:
-            raise wrong_value("length", "at least 0", length)
+        check_length(length)
         lam = self.eigenvalues().to(torch.complex128)  # the phase of λ^k turns k times: single precision loses it
         B, C = (from_planes(planes.double()) for planes in (self._B().movedim(2, 0), self._C()))
         C = C.conj()  # behind Re[C·x] are Re C and -Im C
@@ -231,7 +228,3 @@ class LRU(Core):
         """The real matrix behind Re[C·x], (H, 2, N): Re C and -Im C."""
         re, im = self.C.unbind(1)
         return torch.stack([re, -im], dim=1)
-
-    def _require_causal(self, name: str) -> None:
-        if self.bidirectional:
-            raise ValueError(f"{name}: expected a causal {type(self).__name__}, got a bidirectional one")

@@ -22,8 +22,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn import spectrum
 from linrnn.cores import ssm
-from linrnn.cores.base import Core
+from linrnn.cores.base import Core, check_length
 from linrnn.cores.convolution import convolve
 from linrnn.cores.lru import Dense
 from linrnn.cores.ssm import divide, times
@@ -107,7 +108,7 @@ class S4(Core):
     def kernel(self, length: int) -> Tensor:
         """The impulse response: (length, H, H), what y_k gains for a unit in each feature of u_0; a diagonal matrix."""
         self._require_causal("kernel")
-        ssm.check_length(length)
+        check_length(length)
         system = System(*(planes.double() for planes in self._system()))
         squares = _squares(system, length)
         K = _responses(system, squares, length, 2 * system.delta.unsqueeze(-1) * system.b.unsqueeze(1))[0]
@@ -169,12 +170,8 @@ class S4(Core):
         p, b, c, re, im, delta = (
             x.to(carry_dtype(x.dtype)) for x in (self.p, self.B, self.C, self.a_re_log, self.a_im, self.delta_log)
         )
-        nu = ssm.stable(re + delta.unsqueeze(-1)) * torch.exp(-delta).unsqueeze(-1)
+        nu = spectrum.stable(re + delta.unsqueeze(-1)) * torch.exp(-delta).unsqueeze(-1)
         return System(torch.stack([-nu, im]), p, b, c.movedim(1, 0), torch.exp(delta))
-
-    def _require_causal(self, name: str) -> None:
-        if self.bidirectional:
-            raise ValueError(f"{name}: expected a causal S4, got a bidirectional one")
 
 
 class System(NamedTuple):

@@ -114,5 +114,5 @@ class S4D(ssm.DiagonalSSM):
     def _z(self, delta_log: Tensor) -> Tensor:
         """Δ·a as planes (2, H, N)."""
         delta_log = delta_log.unsqueeze(-1)
-        nu = ssm.stable(delta_log + self.a_re_log.to(delta_log.dtype))
+        nu = spectrum.stable(delta_log + self.a_re_log.to(delta_log.dtype))
         return torch.stack([-nu, torch.exp(delta_log) * self.a_im.to(delta_log.dtype)])

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from linrnn import spectrum
 from linrnn.cores import ssm
 from linrnn.cores.base import Core
 from linrnn.cores.lru import LRU
@@ -103,5 +104,5 @@ class S5(LRU):
         """Planes (2, N) of λ, and of what Δ·B is multiplied by."""
         carry = carry_dtype(self.B.dtype)
         delta_log = self.delta_log.to(carry)
-        nu = ssm.stable(delta_log + self.a_re_log.to(carry))
+        nu = spectrum.stable(delta_log + self.a_re_log.to(carry))
         return ssm.discretize(torch.stack([-nu, torch.exp(delta_log) * self.a_im.to(carry)]), "zoh")

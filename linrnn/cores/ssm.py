@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from linrnn.cores.base import Core, last_real
+from linrnn.cores.base import Core, check_length, last_real
 from linrnn.cores.convolution import convolve
 from linrnn.cores.lru import Dense
-from linrnn.errors import wrong_type, wrong_value
+from linrnn.errors import wrong_value
 from linrnn.recurrence import scan_planes
 from linrnn.recurrence.op import carry_dtype
 from linrnn.recurrence.planes import from_planes, multiply
@@ -85,11 +85,6 @@ def conj(z: Tensor) -> Tensor:
     return torch.stack([z[0], -z[1]])
 
 
-def stable(log_rate: Tensor) -> Tensor:
-    """ν = exp(log ν), held where exp(-ν) is below 1 also after rounding and gradients do not overflow."""
-    return torch.exp(log_rate.clamp(math.log(4 * torch.finfo(log_rate.dtype).eps), math.log(80.0)))
-
-
 def sample_step_sizes(n: int, dt_min: float, dt_max: float) -> Tensor:
     """log Δ for Δ log-uniform between the two, float64 (n,)."""
     low, high = math.log(dt_min), math.log(dt_max)
@@ -106,13 +101,6 @@ def check_step_sizes(dt_min: float, dt_max: float) -> None:
 def check_choice(name: str, came: object, choices: object) -> None:
     if came not in get_args(choices):
         raise wrong_value(name, " or ".join(map(repr, get_args(choices))), repr(came))
-
-
-def check_length(length: object) -> None:
-    if isinstance(length, bool) or not isinstance(length, int):
-        raise wrong_type("length", "an integer", repr(length))
-    if length < 0:
-        raise wrong_value("length", "at least 0", length)
 
 
 def output_dtype(u: Tensor, carry: torch.dtype) -> torch.dtype:
@@ -222,10 +210,6 @@ class DiagonalSSM(Core):
             y = torch.einsum("bchn,chn->bh", x, 2 * conj(self.C[0].to(b.dtype)))
             y = self._add_Du(y, u)
         return y.to(output_dtype(u, b.dtype)), x
-
-    def _require_causal(self, name: str) -> None:
-        if self.bidirectional:
-            raise ValueError(f"{name}: expected a causal {type(self).__name__}, got a bidirectional one")
 
 
 def _geometric(x: Tensor, lam: Tensor, count: int) -> Tensor:

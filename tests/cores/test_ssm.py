@@ -81,7 +81,7 @@ def test_step_sizes_are_log_uniform() -> None:
 @pytest.mark.parametrize("value", [-1000.0, -20.0, 0.0, 20.0, 1000.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_eigenvalues_stay_inside_the_unit_disk(value: float, dtype: torch.dtype) -> None:
-    nu = ssm.stable(torch.tensor([value], dtype=dtype))
+    nu = spectrum.stable(torch.tensor([value], dtype=dtype))
     for method in ("zoh", "bilinear"):
         lam, b = ssm.discretize(torch.stack([-nu, torch.full_like(nu, 0.5)]), method)
         assert float(lam.square().sum()) < 1
