@@ -114,6 +114,7 @@ class Model(nn.Module):
             self.head: nn.Module = nn.Sequential(nn.Linear(4 * H, H), nn.GELU(), nn.Linear(H, config.classes))
         else:
             self.head = nn.Linear(H, config.classes)
+        self.apply(_initialize)
 
     def forward(
         self,
@@ -187,6 +188,11 @@ class Model(nn.Module):
     def recurrent_parameters(self) -> list[nn.Parameter]:
         """Those trained with the smaller rate and without decay, of all blocks."""
         return [parameter for block in self.blocks for parameter in block.core.recurrent_parameters()]
+
+    @property
+    def compiles(self) -> bool:
+        """Whether torch.compile is of use."""
+        return all(block.core.compiles for block in self.blocks)
 
     @property
     def packs(self) -> bool:
@@ -320,6 +326,20 @@ def load(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> 
     except (safetensors.SafetensorError, RuntimeError) as error:
         raise ValueError(f"folder: expected the weights of {CONFIG} in {folder / WEIGHTS}: {error}") from error
     return model.to(device).eval()
+
+
+@torch.no_grad()
+def _initialize(module: nn.Module) -> None:
+    """Linear maps start at N(0, 1/inputs) and without bias; so does an embedding, the linear map of one-hot symbols.
+
+    PyTorch's own start, symbols at N(0, 1) and maps at a third of this variance, lets what the blocks add be small
+    beside the symbols themselves.
+    """
+    if isinstance(module, nn.Linear):
+        nn.init.normal_(module.weight, std=module.in_features**-0.5)
+        nn.init.zeros_(module.bias)
+    elif isinstance(module, nn.Embedding):
+        nn.init.normal_(module.weight, std=module.num_embeddings**-0.5)
 
 
 class Block(nn.Module):

@@ -16,6 +16,12 @@ def room(lengths: Tensor) -> Tensor:
     return _aligned(lengths).sum(-1)
 
 
+def row_length(longest: int, padded: int) -> int | None:
+    """The length of a row for batches of up to `longest` steps; None where they take hardly more with padding."""
+    length = -(-longest // 128) * 128  # which kernels like
+    return length if length <= WORTH * padded else None
+
+
 def pack(inputs: Tensor, lengths: Tensor, length: int) -> tuple[Tensor, Tensor]:
     """A batch with padding on the right, packed.
 

@@ -103,10 +103,10 @@ def test_wrong_shape() -> None:
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize("d_model", [32, 128, 256])
 def test_on_a_gpu(d_model: Literal[32, 128, 256], dropout: float) -> None:
-    """The fused and chunked way in bfloat16 against float64 with padding; dropout only runs, as its masks differ."""
+    """The fused and chunked way in bfloat16: as near to float64 as with padding. With dropout it only runs."""
+    torch.manual_seed(0)
     lengths = torch.randint(1, 1500, (8,))
     tokens = torch.randint(7, (8, 1500))
-    torch.manual_seed(0)
     config = linrnn.ModelConfig(vocabulary=7, classes=4, d_model=d_model, d_state=64, depth=2, dropout=dropout)
     model = linrnn.Model(config).double()
     truth = model(tokens, lengths=lengths).detach()
@@ -115,8 +115,11 @@ def test_on_a_gpu(d_model: Literal[32, 128, 256], dropout: float) -> None:
     row, which = pack(tokens.cuda(), lengths.cuda(), int(room(lengths)) + 64)
     with torch.autocast("cuda", torch.bfloat16):
         output = model(row, lengths=lengths.cuda(), which=which)
+        padded = model(tokens.cuda(), lengths=lengths.cuda())
     found = gradients(model, output.float().square().sum())
+    rounded = gradients(model, padded.float().square().sum())
     if dropout == 0:
         assert relative_error(output.cpu().double(), truth) < 0.05
         for name, gradient in expected.items():
-            assert relative_error(found[name].cpu().double(), gradient) < 0.1, name
+            error, usual = (relative_error(g[name].cpu().double(), gradient) for g in (found, rounded))
+            assert error < max(0.05, 3 * usual), name

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from linrnn import presets, recipes, training
+from linrnn import packing, presets, recipes, training
 from linrnn.bench import measure, rivals
 from linrnn.bench.measure import Row
 from linrnn.errors import unknown
@@ -48,10 +48,12 @@ SIZES = {
     "pathx": Sizes(16_384, 1, None, 2),
 }
 PAPER = tuple(name for name in SIZES if name != "recall")
-ONE_WAY = ", one way"
+ONE_WAY, FULL = ", one way", ", full length"
 GOALS = {  # steps/s on an NVIDIA H200: five times what minimal-LRU reaches there
-    "scifar": 160, "listops": 390, "text": 170, "retrieval": 58, "pathfinder": 200, "pathfinder, one way": 325,
-    "pathx": 34, "pathx, one way": 55,
+    "scifar": 160, "pathfinder": 200, "pathfinder, one way": 325, "pathx": 34, "pathx, one way": 55,
+    **dict.fromkeys(["listops", "listops, full length"], 390),
+    **dict.fromkeys(["text", "text, full length"], 170),
+    **dict.fromkeys(["retrieval", "retrieval, full length"], 58),
 }  # fmt: skip
 
 
@@ -65,8 +67,12 @@ class Case:
 
     @property
     def rows(self) -> int:
-        """Steps of all sequences of a batch."""
-        return self.recipe.training.batch_size * self.task.documents * self.length
+        """Steps of all sequences of a batch; those of a row where training packs them."""
+        steps = self.recipe.training.batch_size * self.task.documents * self.length
+        lengths = self.task.train.lengths
+        if lengths is None or self.bidirectional or self.task.documents == 2:
+            return steps
+        return packing.row_length(int(packing.room(torch.from_numpy(lengths))), steps) or steps
 
     @property
     def length(self) -> int:
@@ -78,7 +84,7 @@ class Case:
 
 
 def cases(names: Iterable[str]) -> list[Case]:
-    """Recipes by name, on random examples; those that look both ways also one way."""
+    """Recipes by name, on random examples; those that look both ways also one way, those with padding also without."""
     result = []
     for name in names:
         if name not in SIZES:
@@ -90,6 +96,9 @@ def cases(names: Iterable[str]) -> list[Case]:
             options = {**recipe.model.options, "bidirectional": False}
             one_way = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, options=options))
             result.append(dataclasses.replace(case, name=name + ONE_WAY, recipe=one_way))
+        if case.task.train.lengths is not None:
+            full = dataclasses.replace(case.task, train=dataclasses.replace(case.task.train, lengths=None))
+            result.append(dataclasses.replace(case, name=name + FULL, task=full))
     return result
 
 

@@ -54,6 +54,7 @@ class RNN(Core):
         self.nonlinearity = nonlinearity
         self.radius = radius
         self.state_shape = (d_state,)
+        self.compiles = nonlinearity == "linear"
 
         def parameter(*shape: int) -> nn.Parameter:
             return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))

@@ -22,6 +22,7 @@ class Gated(Core):
     kernel: str
     parts: tuple[int, ...]  # of the state, before its N features
     hold: tuple[int, ...]  # for each gate: 1 is forced open at padding, -1 shut, 0 left alone
+    compiles = False
     recurrent_names = ("A", "a", "B", "b")  # a and b are the biases
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A whole training step in one CUDA graph: no launch gaps, and no Python between the kernels."""
+"""Training steps and predictions in one CUDA graph each: no launch gaps, and no Python between the kernels."""
 
 from collections.abc import Callable
 
@@ -44,3 +44,34 @@ class CapturedStep:
         self.indices.copy_(batch)
         self.graph.replay()
         return self.loss
+
+
+class CapturedPrediction:
+    """The same prediction, replayed from a graph, which is captured when the first batch comes; all have its shape."""
+
+    def __init__(self, predict: Callable[[Tensor, Tensor | None], Tensor]) -> None:
+        self.predict = predict
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    @torch.no_grad()
+    def __call__(self, inputs: Tensor, lengths: Tensor | None) -> Tensor:
+        if self.graph is None:
+            self._capture(inputs, lengths)
+        assert self.graph is not None
+        self.inputs.copy_(inputs)
+        if lengths is not None:
+            assert self.lengths is not None
+            self.lengths.copy_(lengths)
+        self.graph.replay()
+        return self.outputs
+
+    def _capture(self, inputs: Tensor, lengths: Tensor | None) -> None:
+        self.inputs, self.lengths = inputs.clone(), None if lengths is None else lengths.clone()
+        self.graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(inputs.device)
+        stream.wait_stream(torch.cuda.current_stream(inputs.device))
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                self.predict(self.inputs, self.lengths)
+            with torch.cuda.graph(self.graph, stream=stream):
+                self.outputs = self.predict(self.inputs, self.lengths)
+        torch.cuda.current_stream(inputs.device).wait_stream(stream)

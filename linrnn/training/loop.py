@@ -20,7 +20,7 @@ from linrnn.provenance import provenance
 from linrnn.recipes import Recipe, Training
 from linrnn.tasks.base import Task
 from linrnn.training import checkpoint
-from linrnn.training.capture import CapturedStep
+from linrnn.training.capture import CapturedPrediction, CapturedStep
 from linrnn.training.checkpoint import Progress
 from linrnn.training.data import Batches, Examples
 from linrnn.training.optimizer import make_optimizer, set_rate
@@ -146,7 +146,7 @@ def _steps(
     group: Processes,
 ) -> tuple[Callable[[Tensor], Tensor], Callable[..., Tensor]]:
     """What trains on the examples of some indices and returns the loss, and what predicts."""
-    fast = settings.compile and device.type == "cuda"
+    fast = settings.compile and device.type == "cuda" and model.compiles
     wrapped: Callable[..., Tensor] = group.wrap(model)
     if fast:
         torch.compiler.reset()  # it compiles code only so often, and what an earlier run changed it calls a variable
@@ -175,7 +175,7 @@ def _steps(
 
     model.train()
     if fast and group.count == 1:
-        return CapturedStep(advance, model, optimizer, training.batch_size), predict
+        return CapturedStep(advance, model, optimizer, training.batch_size), CapturedPrediction(predict)
     return advance, predict
 
 
@@ -185,14 +185,13 @@ def _precision(device: torch.device, settings: Settings) -> str:
 
 def _row(model: Model, examples: Examples, training: Training) -> int | None:
     """The steps of a row that any batch of the run fits into, packed; None where that cannot be or is not worth it."""
-    if examples.lengths is None or examples.lengths.is_cuda or not model.packs:  # on a GPU it has not been run yet
+    if examples.lengths is None or not model.packs:
         return None
     lengths, size = examples.lengths.cpu(), training.batch_size
     batches = Batches(len(examples), size, training.seed, torch.device("cpu"))
     epochs = -(-training.steps // (len(examples) // size))
     longest = max(int(packing.room(lengths[batches.of_epoch(epoch)]).max()) for epoch in range(epochs))
-    row = -(-longest // 128) * 128  # a length that kernels like
-    return row if row <= packing.WORTH * size * examples.inputs.shape[1] else None
+    return packing.row_length(longest, size * examples.inputs.shape[1])
 
 
 @torch.no_grad()

@@ -22,6 +22,7 @@ PERFORMANCE = {  # batch, length, H, N, goal
     "pathx": (32, 16_384, 128, 256, 34),
     "pathx, one way": (32, 16_384, 128, 256, 55),
 }
+PERFORMANCE |= {f"{name}, full length": PERFORMANCE[name] for name in ("listops", "text", "retrieval")}
 
 
 def test_the_cases_are_the_papers_with_their_goals() -> None:
@@ -30,7 +31,8 @@ def test_the_cases_are_the_papers_with_their_goals() -> None:
         batch = case.recipe.training.batch_size * case.task.documents
         model = case.recipe.model
         found[case.name] = (batch, case.length, model.d_model, model.d_state, train.GOALS[case.name])
-        assert case.rows == batch * case.length
+        packed = case.name in ("listops", "text")  # which are a quarter to all full
+        assert case.rows < 0.8 * batch * case.length if packed else case.rows == batch * case.length
         assert case.bidirectional == (case.name in ("pathfinder", "pathx"))
     assert found == PERFORMANCE
 

@@ -194,5 +194,5 @@ def test_the_operators_are_registered_correctly() -> None:
         torch.randn(2, 40, 128, device="cuda"),
         torch.randn(64, device="cuda"),
     )
-    torch.library.opcheck(op.gelu_skip, (x, x.clone(), d, d.clone(), None))
-    torch.library.opcheck(op.glu_skip, (x, g, torch.randn(128, device="cuda"), None, None))
+    torch.library.opcheck(op.gelu_skip, (x, x.clone(), d, d.clone(), None, None))
+    torch.library.opcheck(op.glu_skip, (x, g, torch.randn(128, device="cuda"), None, None, None))
