@@ -30,7 +30,7 @@ TILES = {
     "glu_skip": Tile(64, 32, 32, 4),
     "glu_skip_backward": Tile(64, 16, 128, 4, stages=3),
     "moments": Tile(64, 16, 256, 4, unroll=8),
-    "sum_parts": Tile(16, 256, 256, 8),
+    "sum_parts": Tile(8, 256, 256, 4, stages=4),
 }
 ASSEMBLY = tl.constexpr(not triton.knobs.runtime.interpret)  # the interpreter has none
 
@@ -101,10 +101,13 @@ def _add_up(parts: Tensor) -> Tensor:
     tile = TILES["sum_parts"]
     sums = parts.new_empty(parts.shape[1:])
     with _on(parts.device):
-        _sum_parts[(triton.cdiv(sums.numel(), tile.columns),)](
-            parts, sums, parts.shape[0], WIDTH=sums.numel(), ROWS=tile.rows, COLUMNS=tile.columns, num_warps=tile.warps
-        )
+        grid = (triton.cdiv(sums.numel(), tile.columns),)
+        _sum_parts[grid](parts, sums, parts.shape[0], WIDTH=sums.numel(), **_sizes(tile), num_warps=tile.warps)
     return sums
+
+
+def _sizes(tile: Tile) -> dict[str, int]:
+    return {"COLUMNS": tile.columns, "ROWS": tile.rows, "UNROLL": tile.unroll, "STAGES": tile.stages}
 
 
 def _masks(mask: Tensor | None, which: Tensor | None) -> dict[str, bool]:
@@ -119,11 +122,9 @@ def _launch(kernel: Any, tile: Tile, like: Tensor, tensors: tuple[Tensor | None,
     """A program for each part of a sequence and block of features of `like`, (batch, length, H)."""
     batch, length, H = like.shape
     if like.numel():
-        sizes = {"STEPS": tile.steps, "COLUMNS": tile.columns, "ROWS": tile.rows}
-        sizes |= {"UNROLL": tile.unroll, "STAGES": tile.stages}
         grid = (batch * triton.cdiv(length, tile.steps) * triton.cdiv(H, tile.columns),)
         with _on(like.device):
-            kernel[grid](*tensors, length, H=H, **sizes, num_warps=tile.warps, **options)
+            kernel[grid](*tensors, length, H=H, STEPS=tile.steps, **_sizes(tile), num_warps=tile.warps, **options)
 
 
 @triton.jit(do_not_specialize=["length"])
@@ -253,10 +254,13 @@ def _moments(
 
 
 @triton.jit(do_not_specialize=["parts"])
-def _sum_parts(sums, total, parts, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def _sum_parts(
+    sums, total, parts, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, UNROLL: tl.constexpr,
+    STAGES: tl.constexpr,
+):  # fmt: skip
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     added = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for start in range(0, parts, ROWS):
+    for start in tl.range(0, parts, ROWS, num_stages=STAGES, loop_unroll_factor=UNROLL):
         row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
         added += tl.load(sums + row * WIDTH + column, mask=(row < parts) & (column < WIDTH), other=0.0)
     _store_sum(total, added, column, WIDTH)
