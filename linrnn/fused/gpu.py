@@ -1,6 +1,6 @@
 """The Triton kernels: a program takes some steps of a sequence, of a block of features, through memory once."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -9,14 +9,36 @@ from torch import Tensor
 
 from linrnn.recurrence.gpu import _on
 
-COLUMNS, ROWS, WARPS = 64, 32, 4  # the features and steps of a tile, and who works on it
-STEPS = 128  # of which a program adds up sums, tile by tile
+
+class Tile(NamedTuple):
+    """How a kernel cuts its work: a program walks `steps` steps of `columns` features, `rows` at a time.
+
+    A thread best takes 8 elements of a tile, or 16: one or two loads of 16 bytes in half precision.
+    """
+
+    columns: int
+    rows: int
+    steps: int
+    warps: int
+    unroll: int = 1  # tiles whose loads are asked for together, if nothing is stored in between
+    stages: int = 1  # from 2 on, all but one of so many tiles are on their way to shared memory while one is at work
+
+
+TILES = {
+    "gelu_skip": Tile(64, 32, 32, 4),
+    "gelu_skip_backward": Tile(64, 16, 128, 4, stages=3),
+    "glu_skip": Tile(64, 32, 32, 4),
+    "glu_skip_backward": Tile(64, 16, 128, 4, stages=3),
+    "moments": Tile(64, 16, 256, 4, unroll=8),
+    "sum_parts": Tile(8, 256, 256, 4, stages=4),
+}
+ASSEMBLY = tl.constexpr(not triton.knobs.runtime.interpret)  # the interpreter has none
 
 
 def gelu_skip(y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None, which: Tensor | None) -> Tensor:
     y, x, d, e, mask, which = _contiguous(y, x, d, e, mask, which)
     h = y.new_empty(y.shape)
-    _launch(_gelu_skip, ROWS, y, (y, x, d, e, mask, which, h), X=x is not None, **_masks(mask, which))
+    _launch(_gelu_skip, _tile("gelu_skip", y), y, (y, x, d, e, mask, which, h), X=x is not None, **_masks(mask, which))
     return h
 
 
@@ -24,16 +46,19 @@ def gelu_skip_backward(
     grad: Tensor, y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None, which: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     grad, y, x, d, e, mask, which = _contiguous(grad, y, x, d, e, mask, which)
-    grad_y, sums = y.new_empty(y.shape), _parts(y, 2, y.shape[2])
+    tile = _tile("gelu_skip_backward", y)
+    grad_y, sums = y.new_empty(y.shape), _parts(y, tile, 2, y.shape[2])
     tensors = (grad, y, x, d, e, mask, which, grad_y, sums)
-    _launch(_gelu_skip_backward, STEPS, y, tensors, X=x is not None, **_masks(mask, which))
+    _launch(_gelu_skip_backward, tile, y, tensors, X=x is not None, **_masks(mask, which))
     return grad_y, _add_up(sums)
 
 
 def glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None, which: Tensor | None) -> Tensor:
     x, g, b, h, mask, which = _contiguous(x, g, b, h, mask, which)
     out = x.new_empty(x.shape)
-    _launch(_glu_skip, ROWS, x, (x, g, b, h, mask, which, out), HALF=h is not None, **_masks(mask, which))
+    _launch(
+        _glu_skip, _tile("glu_skip", x), x, (x, g, b, h, mask, which, out), HALF=h is not None, **_masks(mask, which)
+    )
     return out
 
 
@@ -41,34 +66,48 @@ def glu_skip_backward(
     grad: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None, which: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     grad, g, b, h, mask, which = _contiguous(grad, g, b, h, mask, which)
-    grad_g, sums = g.new_empty(g.shape), _parts(g, 1, g.shape[2])
+    tile = _tile("glu_skip_backward", grad)
+    grad_g, sums = g.new_empty(g.shape), _parts(g, tile, 1, g.shape[2])
     grad_h = grad.new_empty(0) if h is None else h.new_empty(h.shape)
     tensors = (grad, g, b, h, mask, which, grad_g, grad_h, sums)
-    _launch(_glu_skip_backward, STEPS, grad, tensors, HALF=h is not None, **_masks(mask, which))
+    _launch(_glu_skip_backward, tile, grad, tensors, HALF=h is not None, **_masks(mask, which))
     return grad_g, _add_up(sums)[0], grad_h
 
 
 def moments(x: Tensor, near: Tensor, real: Tensor | None) -> Tensor:
     x, near, real = _contiguous(x, near, real)
-    sums = _parts(x, 2, x.shape[2])
+    tile = _tile("moments", x)
+    sums = _parts(x, tile, 2, x.shape[2])
     flags = None if real is None else real.view(torch.uint8)
-    _launch(_moments, STEPS, x, (x, near, flags, sums), REAL=real is not None)
+    _launch(_moments, tile, x, (x, near, flags, sums), REAL=real is not None)
     return _add_up(sums)
 
 
-def _parts(x: Tensor, sums: int, columns: int) -> Tensor:
-    """Room for what the programs that take STEPS of (batch, length, ...) add up."""
-    return x.new_empty(x.shape[0] * triton.cdiv(x.shape[1], STEPS), sums, columns, dtype=torch.float32)
+def _tile(kernel: str, like: Tensor) -> Tile:
+    """The tile of a kernel, for (batch, length, H): not so wide that a block of features is partly empty."""
+    tile, H = TILES[kernel], like.shape[2]
+    columns = min(tile.columns, max(64, H & -H))
+    rows = tile.rows * tile.columns // columns
+    return tile._replace(columns=columns, rows=rows, steps=max(tile.steps, rows))
+
+
+def _parts(x: Tensor, tile: Tile, sums: int, columns: int) -> Tensor:
+    """Room for what the programs that take some steps of (batch, length, ...) add up."""
+    return x.new_empty(x.shape[0] * triton.cdiv(x.shape[1], tile.steps), sums, columns, dtype=torch.float32)
 
 
 def _add_up(parts: Tensor) -> Tensor:
     """The sums over the parts, always in the same order."""
+    tile = TILES["sum_parts"]
     sums = parts.new_empty(parts.shape[1:])
     with _on(parts.device):
-        _sum_parts[(triton.cdiv(sums.numel(), COLUMNS),)](
-            parts, sums, parts.shape[0], WIDTH=sums.numel(), ROWS=64, COLUMNS=COLUMNS, num_warps=8
-        )
+        grid = (triton.cdiv(sums.numel(), tile.columns),)
+        _sum_parts[grid](parts, sums, parts.shape[0], WIDTH=sums.numel(), **_sizes(tile), num_warps=tile.warps)
     return sums
+
+
+def _sizes(tile: Tile) -> dict[str, int]:
+    return {"COLUMNS": tile.columns, "ROWS": tile.rows, "UNROLL": tile.unroll, "STAGES": tile.stages}
 
 
 def _masks(mask: Tensor | None, which: Tensor | None) -> dict[str, bool]:
@@ -79,90 +118,103 @@ def _contiguous(*tensors: Tensor | None) -> Any:
     return (None if x is None else x.contiguous() for x in tensors)
 
 
-def _launch(kernel: Any, steps: int, like: Tensor, tensors: tuple[Tensor | None, ...], **options: bool) -> None:
-    """A program for each `steps` steps of each sequence and block of features of `like`, (batch, length, H)."""
+def _launch(kernel: Any, tile: Tile, like: Tensor, tensors: tuple[Tensor | None, ...], **options: bool) -> None:
+    """A program for each part of a sequence and block of features of `like`, (batch, length, H)."""
     batch, length, H = like.shape
     if like.numel():
-        grid = (batch * triton.cdiv(length, steps) * triton.cdiv(H, COLUMNS),)
+        grid = (batch * triton.cdiv(length, tile.steps) * triton.cdiv(H, tile.columns),)
         with _on(like.device):
-            kernel[grid](*tensors, length, H=H, STEPS=steps, COLUMNS=COLUMNS, ROWS=ROWS, num_warps=WARPS, **options)
+            kernel[grid](*tensors, length, H=H, STEPS=tile.steps, **_sizes(tile), num_warps=tile.warps, **options)
 
 
 @triton.jit(do_not_specialize=["length"])
 def _gelu_skip(
     y, x, d, e, mask, which, h, length, H: tl.constexpr, X: tl.constexpr, MASK: tl.constexpr, WHICH: tl.constexpr,
-    STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
+    STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, UNROLL: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    b, _, first, column, there = _place(length, H, STEPS, COLUMNS)
-    k, inside, at = _rows(b, first, length, column, there, H, ROWS)
-    z = _load(y + at, inside) + _vector(e + column, there)
+    b, _part, first, column = _place(length, H, STEPS, COLUMNS)
+    e_here = _vector(e + column, column < H)
     if X:
-        z += _vector(d + column, there) * _load(x + at, inside)
-    Phi, _ = _normal(z)
-    out = z * Phi
-    if MASK:
-        out *= _mask(mask, which, b, k, column, inside, H, WHICH)
-    tl.store(h + at, out.to(h.dtype.element_ty), mask=inside)
+        d_here = _vector(d + column, column < H)
+    own = _own(mask, b, column, H, MASK, WHICH)
+    for start in tl.range(0, STEPS, ROWS, num_stages=STAGES, loop_unroll_factor=UNROLL):
+        k, here, inside, at = _rows(b, first + start, length, column, H, ROWS)
+        z = _load(y + at, inside) + e_here
+        if X:
+            z += d_here * _load(x + at, inside)
+        Phi, _phi = _normal(z, y.dtype.element_ty)
+        out = z * Phi
+        if MASK:
+            out *= _factor(mask, which, own, k, here, column, H, WHICH)
+        tl.store(h + at, out.to(h.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["length"])
 def _gelu_skip_backward(
     grad, y, x, d, e, mask, which, grad_y, sums, length, H: tl.constexpr, X: tl.constexpr, MASK: tl.constexpr,
-    WHICH: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
+    WHICH: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, UNROLL: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
-    b, part, first, column, there = _place(length, H, STEPS, COLUMNS)
-    e_here = _vector(e + column, there)
+    b, part, first, column = _place(length, H, STEPS, COLUMNS)
+    e_here = _vector(e + column, column < H)
     if X:
-        d_here = _vector(d + column, there)
+        d_here = _vector(d + column, column < H)
+    own = _own(mask, b, column, H, MASK, WHICH)
     sum_d = tl.zeros((ROWS, COLUMNS), tl.float32)
     sum_e = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for start in tl.static_range(0, STEPS, ROWS):
-        k, inside, at = _rows(b, first + start, length, column, there, H, ROWS)
+    for start in tl.range(0, STEPS, ROWS, num_stages=STAGES, loop_unroll_factor=UNROLL):
+        k, here, inside, at = _rows(b, first + start, length, column, H, ROWS)
         z = _load(y + at, inside) + e_here
         if X:
             x_here = _load(x + at, inside)
             z += d_here * x_here
         g = _load(grad + at, inside)
         if MASK:
-            g *= _mask(mask, which, b, k, column, inside, H, WHICH)
-        Phi, phi = _normal(z)
+            g *= _factor(mask, which, own, k, here, column, H, WHICH)
+        Phi, phi = _normal(z, y.dtype.element_ty)
         g *= Phi + z * phi
         tl.store(grad_y + at, g.to(grad_y.dtype.element_ty), mask=inside)
         sum_e += g
         if X:
             sum_d += g * x_here
-    tl.store(sums + part * 2 * H + column, tl.sum(sum_e, axis=0)[None, :], mask=there)
-    tl.store(sums + part * 2 * H + H + column, tl.sum(sum_d, axis=0)[None, :], mask=there)
+    _store_sum(sums + part * 2 * H, sum_e, column, H)
+    _store_sum(sums + part * 2 * H + H, sum_d, column, H)
 
 
 @triton.jit(do_not_specialize=["length"])
 def _glu_skip(
     x, g, b, h, mask, which, out, length, H: tl.constexpr, HALF: tl.constexpr, MASK: tl.constexpr, WHICH: tl.constexpr,
-    STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
+    STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, UNROLL: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    s, _, first, column, there = _place(length, H, STEPS, COLUMNS)
-    k, inside, at = _rows(s, first, length, column, there, H, ROWS)
-    v, gate = _value_and_gate(g, b, h, at, column, inside, there, k, H, HALF)
-    mixed = v * _sigmoid(gate)
-    if MASK:
-        mixed *= _mask(mask, which, s, k, column, inside, H, WHICH)
-    tl.store(out + at, (_load(x + at, inside) + mixed).to(out.dtype.element_ty), mask=inside)
+    s, _part, first, column = _place(length, H, STEPS, COLUMNS)
+    b_v, b_gate = _biases(b, column, H, HALF)
+    own = _own(mask, s, column, H, MASK, WHICH)
+    for start in tl.range(0, STEPS, ROWS, num_stages=STAGES, loop_unroll_factor=UNROLL):
+        k, here, inside, at = _rows(s, first + start, length, column, H, ROWS)
+        v, gate = _value_and_gate(g, h, b_v, b_gate, at, k, inside, H, HALF)
+        mixed = v * _sigmoid(gate)
+        if MASK:
+            mixed *= _factor(mask, which, own, k, here, column, H, WHICH)
+        tl.store(out + at, (_load(x + at, inside) + mixed).to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["length"])
 def _glu_skip_backward(
-    grad, g, b, h, mask, which, grad_g, grad_h, sums, length, H: tl.constexpr, HALF: tl.constexpr,
-    MASK: tl.constexpr, WHICH: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
+    grad, g, b, h, mask, which, grad_g, grad_h, sums, length, H: tl.constexpr, HALF: tl.constexpr, MASK: tl.constexpr,
+    WHICH: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, UNROLL: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
-    s, part, first, column, there = _place(length, H, STEPS, COLUMNS)
+    s, part, first, column = _place(length, H, STEPS, COLUMNS)
+    b_v, b_gate = _biases(b, column, H, HALF)
+    own = _own(mask, s, column, H, MASK, WHICH)
     sum_v = tl.zeros((ROWS, COLUMNS), tl.float32)
     sum_gate = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for start in tl.static_range(0, STEPS, ROWS):
-        k, inside, at = _rows(s, first + start, length, column, there, H, ROWS)
-        v, gate = _value_and_gate(g, b, h, at, column, inside, there, k, H, HALF)
+    for start in tl.range(0, STEPS, ROWS, num_stages=STAGES, loop_unroll_factor=UNROLL):
+        k, here, inside, at = _rows(s, first + start, length, column, H, ROWS)
+        v, gate = _value_and_gate(g, h, b_v, b_gate, at, k, inside, H, HALF)
         into = _load(grad + at, inside)
         if MASK:
-            into *= _mask(mask, which, s, k, column, inside, H, WHICH)
+            into *= _factor(mask, which, own, k, here, column, H, WHICH)
         open = _sigmoid(gate)
         grad_v = into * open
         grad_gate = grad_v * v * (1 - open)
@@ -174,42 +226,44 @@ def _glu_skip_backward(
             sum_v += grad_v
             tl.store(grad_g + at + k * H, grad_v.to(grad_g.dtype.element_ty), mask=inside)
             tl.store(grad_g + at + k * H + H, grad_gate.to(grad_g.dtype.element_ty), mask=inside)
-    gate_sums = tl.sum(sum_gate, axis=0)[None, :]
     if HALF:
-        tl.store(sums + part * H + column, gate_sums, mask=there)
+        _store_sum(sums + part * H, sum_gate, column, H)
     else:
-        tl.store(sums + part * 2 * H + column, tl.sum(sum_v, axis=0)[None, :], mask=there)
-        tl.store(sums + part * 2 * H + H + column, gate_sums, mask=there)
+        _store_sum(sums + part * 2 * H, sum_v, column, H)
+        _store_sum(sums + part * 2 * H + H, sum_gate, column, H)
 
 
 @triton.jit(do_not_specialize=["length"])
 def _moments(
-    x, near, real, sums, length, H: tl.constexpr, REAL: tl.constexpr,
-    STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
+    x, near, real, sums, length, H: tl.constexpr, REAL: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr, UNROLL: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    b, part, first, column, there = _place(length, H, STEPS, COLUMNS)
-    near_here = _vector(near + column, there)
+    b, part, first, column = _place(length, H, STEPS, COLUMNS)
+    near_here = _vector(near + column, column < H)
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
     square = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for start in tl.static_range(0, STEPS, ROWS):
-        k, inside, at = _rows(b, first + start, length, column, there, H, ROWS)
+    for start in tl.range(0, STEPS, ROWS, num_stages=STAGES, loop_unroll_factor=UNROLL):
+        k, here, inside, at = _rows(b, first + start, length, column, H, ROWS)
         if REAL:
-            inside = inside & (tl.load(real + k, mask=k < (b + 1) * length, other=0) != 0)
+            inside = inside & (tl.load(real + k, mask=here, other=0) != 0)
         apart = tl.where(inside, _load(x + at, inside) - near_here, 0.0)
         total += apart
         square += apart * apart
-    tl.store(sums + part * 2 * H + column, tl.sum(total, axis=0)[None, :], mask=there)
-    tl.store(sums + part * 2 * H + H + column, tl.sum(square, axis=0)[None, :], mask=there)
+    _store_sum(sums + part * 2 * H, total, column, H)
+    _store_sum(sums + part * 2 * H + H, square, column, H)
 
 
 @triton.jit(do_not_specialize=["parts"])
-def _sum_parts(sums, total, parts, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def _sum_parts(
+    sums, total, parts, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, UNROLL: tl.constexpr,
+    STAGES: tl.constexpr,
+):  # fmt: skip
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     added = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for start in range(0, parts, ROWS):
+    for start in tl.range(0, parts, ROWS, num_stages=STAGES, loop_unroll_factor=UNROLL):
         row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
         added += tl.load(sums + row * WIDTH + column, mask=(row < parts) & (column < WIDTH), other=0.0)
-    tl.store(total + column, tl.sum(added, axis=0)[None, :], mask=column < WIDTH)
+    _store_sum(total, added, column, WIDTH)
 
 
 @triton.jit
@@ -220,33 +274,54 @@ def _place(length, H: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr):
     column = (program % blocks) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     part = program // blocks
     each = tl.cdiv(length, STEPS)
-    return (part // each).to(tl.int64), part.to(tl.int64), (part % each) * STEPS, column, column < H
+    return (part // each).to(tl.int64), part.to(tl.int64), (part % each) * STEPS, column
 
 
 @triton.jit
-def _rows(b, first, length, column, there, H: tl.constexpr, ROWS: tl.constexpr):
-    """The number of each step among those of all sequences, which are there, and where in (batch, length, H)."""
-    k = first + tl.arange(0, ROWS)[:, None]
-    inside = (k < length) & there
-    k = b * length + k
-    return k, inside, k * H + column
+def _rows(b, first, length, column, H: tl.constexpr, ROWS: tl.constexpr):
+    """The number of each step among those of all sequences, which are there, also by feature, and where in memory."""
+    row = tl.arange(0, ROWS)[:, None]
+    here = row < length - first
+    k = b * length + first
+    return k + row, here, here & (column < H), k * H + (row * H + column)
 
 
 @triton.jit
-def _value_and_gate(g, b, h, at, column, inside, there, k, H: tl.constexpr, HALF: tl.constexpr):
+def _biases(b, column, H: tl.constexpr, HALF: tl.constexpr):
+    b_v, b_gate = 0.0, _vector(b + column, column < H)
+    if not HALF:
+        b_v, b_gate = b_gate, _vector(b + H + column, column < H)
+    return b_v, b_gate
+
+
+@triton.jit
+def _value_and_gate(g, h, b_v, b_gate, at, k, inside, H: tl.constexpr, HALF: tl.constexpr):
     if HALF:
-        return _load(h + at, inside), _load(g + at, inside) + _vector(b + column, there)
-    at += k * H  # rows of 2H
-    v = _load(g + at, inside) + _vector(b + column, there)
-    return v, _load(g + at + H, inside) + _vector(b + H + column, there)
+        v = _load(h + at, inside)
+    else:
+        at += k * H  # rows of 2H
+        v = _load(g + at, inside) + b_v
+        at += H
+    return v, _load(g + at, inside) + b_gate
 
 
 @triton.jit
-def _mask(mask, which, b, k, column, inside, H: tl.constexpr, WHICH: tl.constexpr):
-    """Dropout's factors: of the sequence, or of each step."""
+def _own(mask, b, column, H: tl.constexpr, MASK: tl.constexpr, WHICH: tl.constexpr):
+    """Dropout's factors of sequence b, if they are not by step."""
+    own = 1.0
+    if MASK and not WHICH:
+        own = _vector(mask + b * H + column, column < H)
+    return own
+
+
+@triton.jit
+def _factor(mask, which, own, k, here, column, H: tl.constexpr, WHICH: tl.constexpr):
+    """Dropout's factors for steps k."""
+    factor = own
     if WHICH:
-        b = tl.load(which + k, mask=tl.max(inside.to(tl.int32), axis=1, keep_dims=True) > 0, other=0).to(tl.int64)
-    return _load(mask + b * H + column, inside)
+        row = tl.load(which + k, mask=here, other=0).to(tl.int64)
+        factor = _load(mask + row * H + column, here & (column < H))
+    return factor
 
 
 @triton.jit
@@ -260,17 +335,45 @@ def _vector(pointer, there):
 
 
 @triton.jit
-def _sigmoid(x):
-    return 1 / (1 + tl.exp(-x))
+def _store_sum(pointer, tile, column, WIDTH: tl.constexpr):
+    """The sum over the rows of a tile."""
+    tl.store(pointer + column, tl.sum(tile, axis=0)[None, :], mask=column < WIDTH)
 
 
 @triton.jit
-def _normal(z):
-    """The normal distribution function Φ(z), to 1e-7, and its density φ(z).
+def _sigmoid(x):
+    return _reciprocal(1 + _exp2(-1.4426950408889634 * x))
 
-    Φ by formula 26.2.17 of Abramowitz and Stegun, which shares the exponential; erf would cost more than the memory.
+
+@triton.jit
+def _normal(z, kind: tl.constexpr):
+    """The normal distribution function Φ(z), to 1e-7 or in half precision to 1e-5, and its density φ(z).
+
+    Φ by formulas 26.2.17 and 26.2.16 of Abramowitz and Stegun, which share the exponential; erf would cost more than
+    the memory.
     """
-    phi = 0.3989422804014327 * tl.exp(-0.5 * z * z)
-    t = 1 / (1 + 0.2316419 * tl.abs(z))
-    tail = phi * t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
+    phi = _exp2(-0.7213475204444817 * z * z - 1.3257480647361595)  # exp(-z²/2) / √2π
+    if kind == tl.float32:
+        t = _reciprocal(1 + 0.2316419 * tl.abs(z))
+        a = 0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429)))
+    else:
+        t = _reciprocal(1 + 0.33267 * tl.abs(z))
+        a = 0.4361836 + t * (-0.1201676 + t * 0.9372980)
+    tail = phi * t * a
     return tl.where(z < 0, tail, 1 - tail), phi
+
+
+@triton.jit
+def _exp2(x):
+    """2^x, zero below the smallest normal number: to get those right would take three more instructions."""
+    if ASSEMBLY:
+        return tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
+    return tl.exp2(x)
+
+
+@triton.jit
+def _reciprocal(x):
+    """1/x of an x that is not tiny, in one instruction instead of eight."""
+    if ASSEMBLY:
+        return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
+    return 1 / x

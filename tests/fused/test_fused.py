@@ -94,6 +94,36 @@ def test_far_from_zero_gelu_is_exact() -> None:
     assert (came - torch.autograd.grad(expected.sum(), wide)[0]).abs().max() < 2e-6
 
 
+def test_gelu_in_half_precision_is_exact_to_1e_5() -> None:
+    """Sums over one step are what is rounded to half precision, before it is."""
+    z = torch.linspace(-12, 12, 1201).bfloat16().view(1, 1, -1)
+    zero, grad = torch.zeros(z.shape[2]), torch.ones_like(z)
+    wide = z.double().requires_grad_()
+    expected = F.gelu(wide)
+    _, (came, _) = gpu.gelu_skip_backward(grad, z, None, zero, zero, None, None)
+    assert (came - torch.autograd.grad(expected.sum(), wide)[0].flatten()).abs().max() < 1.2e-5
+    out = gpu.gelu_skip(z, None, zero, zero, None, None)
+    assert ((out - expected).abs() <= 1.2e-5 + 2**-7 * expected.abs()).all()
+
+
+@pytest.mark.parametrize("tile", [(64, 16, 64, 4, 2, 1), (256, 8, 8, 4, 1, 1), (128, 4, 32, 4, 1, 3)], ids=str)
+def test_no_tile_changes_what_comes_out(tile: tuple[int, ...]) -> None:
+    """Beyond the order of sums; one is wider than H, which gives it more rows than steps."""
+    y, x, grad = (torch.randn(2, 70, 128) for _ in range(3))
+    g, b, d, e = (torch.randn(*size) for size in ((2, 70, 256), (256,), (128,), (128,)))
+
+    def everything() -> list[Tensor]:
+        gelu, glu = (y, x, d, e, None, None), (g, b, None, None, None)
+        results = [gpu.gelu_skip(*gelu), *gpu.gelu_skip_backward(grad, *gelu)]
+        return [*results, gpu.glu_skip(x, *glu), *gpu.glu_skip_backward(grad, *glu)[:2], gpu.moments(x, d, None)]
+
+    expected = everything()
+    with patch.dict(gpu.TILES, {kernel: gpu.Tile(*tile) for kernel in gpu.TILES}):
+        came = everything()
+    for a, wanted in zip(came, expected, strict=True):
+        assert relative_error(a, wanted) < 1e-6
+
+
 @pytest.mark.parametrize("kind", [{"channels": 3}, {"vocabulary": 9}], ids=["pixels", "tokens"])
 @pytest.mark.parametrize("bidirectional", [False, True], ids=["causal", "bidirectional"])
 @pytest.mark.parametrize("mixing", ["glu", "half_glu"])
