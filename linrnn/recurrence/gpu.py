@@ -185,8 +185,9 @@ def _on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
-# The kernels. Memory holds, for each sequence and step, the real parts and then the imaginary parts. The link between
-# a step and the one walked before it is cut where the later of the two starts a new sequence. Tensors are (segments,
+# The kernels. Memory holds, for each sequence and step, the real parts and then the imaginary parts; of two directions,
+# those of the first and then those of the second, which programs of their own walk the other way. The link between a
+# step and the one walked before it is cut where the later of the two starts a new sequence. Tensors are (segments,
 # channels). Of a tile's rows, row r holds step r of every segment.
 
 
@@ -197,38 +198,19 @@ def _scan(
     ENDS_ONLY: tl.constexpr, REVERSE: tl.constexpr, RESETS: tl.constexpr,
     N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """With two directions, half of the programs go the other way: each has its own code, all steps constant."""
-    if DIRECTIONS == 1 or tl.program_id(1) == 0:
-        _scan_one_way(
-            u, lam, starts, resets, states, ends, alive, partner, partial, length, chunk, chunks,
-            BEFORE, CONJUGATE, DIRECTIONS, ENDS_ONLY, REVERSE, RESETS, N, ROWS, SEGMENTS, BLOCK,
-        )  # fmt: skip
-    else:
-        _scan_one_way(
-            u, lam, starts, resets, states, ends, alive, partner, partial, length, chunk, chunks,
-            BEFORE, CONJUGATE, DIRECTIONS, ENDS_ONLY, not REVERSE, RESETS, N, ROWS, SEGMENTS, BLOCK,
-        )  # fmt: skip
-
-
-@triton.jit
-def _scan_one_way(
-    u, lam, starts, resets, states, ends, alive, partner, partial, length, chunk, chunks,
-    BEFORE: tl.constexpr, CONJUGATE: tl.constexpr, DIRECTIONS: tl.constexpr,
-    ENDS_ONLY: tl.constexpr, REVERSE: tl.constexpr, RESETS: tl.constexpr,
-    N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
     b, s, n, inside = _place(chunks, N, BLOCK)
     way = tl.program_id(1) if DIRECTIONS > 1 else 0
+    reverse = REVERSE if DIRECTIONS == 1 else (way == 1) != REVERSE  # a constant where there is one direction
     sequence = b * DIRECTIONS + way  # among those of all directions
     first = tl.arange(0, SEGMENTS)[:, None] * ROWS  # of each segment
     t0 = s * chunk
     steps = tl.minimum(chunk, length - t0).to(tl.int32)
     limit = tl.where(inside, steps - first, 0)  # a segment's steps from here on; none for channels that are not there
-    k = length - 1 - t0 if REVERSE else t0
-    FORTH: tl.constexpr = -1 if REVERSE else 1
-    ROW: tl.constexpr = DIRECTIONS * 2 * N * FORTH
+    k = length - 1 - t0 if reverse else t0
+    forth = -1 if reverse else 1
+    row = DIRECTIONS * 2 * N * forth
     TILE: tl.constexpr = SEGMENTS * ROWS
-    at = ((b * length + k) * DIRECTIONS + way) * 2 * N + n + first * ROW
+    at = ((b * length + k) * DIRECTIONS + way) * 2 * N + n + first * row
     u += at
     states += at
     PARTNERS: tl.constexpr = ROWS if CONJUGATE and not ENDS_ONLY else 0
@@ -246,15 +228,15 @@ def _scan_one_way(
     cuts = tl.zeros((SEGMENTS, 1), tl.int32)
     dr, di = zero.to(tl.float64), zero.to(tl.float64)
     full = (steps - 1) // TILE * TILE  # at least one step is left for the last tile
-    ur, ui = _ask(u, 0, limit, N, ROW, ROWS)
-    pr, pi = _ask(partner, 0, limit, N, ROW, PARTNERS)
+    ur, ui = _ask(u, 0, limit, N, row, ROWS)
+    pr, pi = _ask(partner, 0, limit, N, row, PARTNERS)
     for t in range(0, full, TILE):
-        u += TILE * ROW
+        u += TILE * row
         if PARTNERS:
-            partner += TILE * ROW
-        next_ur, next_ui = _ask(u, t + TILE, limit, N, ROW, ROWS)
-        next_pr, next_pi = _ask(partner, t + TILE, limit, N, ROW, PARTNERS)
-        cut = _cuts(resets_of_b, k + (t + first) * FORTH, length, FORTH, REVERSE, RESETS, ROWS)
+            partner += TILE * row
+        next_ur, next_ui = _ask(u, t + TILE, limit, N, row, ROWS)
+        next_pr, next_pi = _ask(partner, t + TILE, limit, N, row, PARTNERS)
+        cut = _cuts(resets_of_b, k + (t + first) * forth, length, forth, reverse, RESETS, ROWS)
         ar, ai, er, ei, cuts = _walk(ur, ui, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
         xr, xi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, tile, RESETS, SEGMENTS)
         if not ENDS_ONLY:
@@ -263,18 +245,18 @@ def _scan_one_way(
                 if RESETS:
                     xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
                 if BEFORE:
-                    _store_row(states + r * ROW, xr, xi, inside, N, N % BLOCK != 0)
+                    _store_row(states + r * row, xr, xi, inside, N, N % BLOCK != 0)
                 if PARTNERS:
                     er, ei = _add_conj_times(er, ei, pr[r].to(lr.dtype), pi[r].to(lr.dtype), xr, xi)
                 xr, xi = _step(lr, li, xr, xi, ur[r].to(lr.dtype), ui[r].to(lr.dtype))
                 if not BEFORE:
-                    _store_row(states + r * ROW, xr, xi, inside, N, N % BLOCK != 0)
+                    _store_row(states + r * row, xr, xi, inside, N, N % BLOCK != 0)
             if PARTNERS:
                 dr += er.to(tl.float64)
                 di += ei.to(tl.float64)
         ur, ui, pr, pi = next_ur, next_ui, next_pr, next_pi
-        states += TILE * ROW
-    cut = _cuts(resets_of_b, k + (full + first) * FORTH, length, FORTH, REVERSE, RESETS, ROWS)
+        states += TILE * row
+    cut = _cuts(resets_of_b, k + (full + first) * forth, length, forth, reverse, RESETS, ROWS)
     ar, ai, er, ei, cuts = _walk(ur, ui, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
     xr, xi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, tile, RESETS, SEGMENTS)
     if ENDS_ONLY:  # what the last chunk, which may not be full, ends with is not needed
@@ -287,15 +269,15 @@ def _scan_one_way(
             if RESETS:
                 xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
             if BEFORE:
-                _store_row(states + r * ROW, xr, xi, full + r < limit, N, True)
+                _store_row(states + r * row, xr, xi, full + r < limit, N, True)
             if PARTNERS:  # zero where there is no such step
                 er, ei = _add_conj_times(er, ei, pr[r].to(lr.dtype), pi[r].to(lr.dtype), xr, xi)
             xr, xi = _step(lr, li, xr, xi, ur[r].to(lr.dtype), ui[r].to(lr.dtype))
             if not BEFORE:
-                _store_row(states + r * ROW, xr, xi, full + r < limit, N, True)
+                _store_row(states + r * row, xr, xi, full + r < limit, N, True)
             last = full + first + r == steps - 1
             fr, fi = tl.where(last, xr, fr), tl.where(last, xi, fi)
-        if RESETS and REVERSE:  # the link to what would come before the first step
+        if RESETS and reverse:  # the link to what would come before the first step
             begins = tl.load(resets_of_b) != 0
             fr, fi = tl.where(begins, 0.0, fr), tl.where(begins, 0.0, fi)
         if s == chunks - 1:
@@ -543,32 +525,30 @@ def _place(chunks, N: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _ask(pointer, t, limit, N: tl.constexpr, ROW: tl.constexpr, ROWS: tl.constexpr):
+def _ask(pointer, t, limit, N: tl.constexpr, row, ROWS: tl.constexpr):
     """Load the rows of the steps t, t + 1, ..., real and imaginary parts; zero where there is no such step."""
     re = ()
     im = ()
     for r in tl.static_range(ROWS):
-        re = re + (tl.load(pointer + r * ROW, mask=t + r < limit, other=0.0),)
-        im = im + (tl.load(pointer + r * ROW + N, mask=t + r < limit, other=0.0),)
+        re = re + (tl.load(pointer + r * row, mask=t + r < limit, other=0.0),)
+        im = im + (tl.load(pointer + r * row + N, mask=t + r < limit, other=0.0),)
     return re, im
 
 
 @triton.jit
-def _cuts(
-    resets, k, length, FORTH: tl.constexpr, REVERSE: tl.constexpr, RESETS: tl.constexpr, ROWS: tl.constexpr
-):  # fmt: skip
+def _cuts(resets, k, length, forth, reverse, RESETS: tl.constexpr, ROWS: tl.constexpr):
     """`_cut` of the steps of each row; k are those of the first, the others follow in the order of the walk."""
     cut = ()
     if RESETS:
         for r in tl.static_range(ROWS):
-            cut = cut + (_cut(resets, k + r * FORTH, length, REVERSE),)
+            cut = cut + (_cut(resets, k + r * forth, length, reverse),)
     return cut
 
 
 @triton.jit
-def _cut(resets, k, length, REVERSE: tl.constexpr):
+def _cut(resets, k, length, reverse):
     """Whether no state comes to step k from the step that the scan walks before it; anything where k is no step."""
-    later = k + 1 if REVERSE else k
+    later = k + 1 if reverse else k
     flag = tl.load(resets + tl.minimum(tl.maximum(later, 0), length - 1)) != 0
     return tl.where(later < length, flag, False)
 
