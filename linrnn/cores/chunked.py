@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrnn.recurrence import scan_planes
+from linrnn.recurrence import op
 
 
 def chunk_size(length: int, H: int, N: int) -> int:
@@ -47,7 +47,7 @@ def chunked(
         C: the real matrix behind Re[C·x], (H, 2, N); or (H, 2, 2N), for both directions.
         initial: the state before the first step, (batch, 2, N).
         b: planes (2, N), added to B·u at every step.
-        resets: bool (batch, L), true where a new sequence starts, which is at the start of a chunk; one way only.
+        resets: bool (batch, L), true where a new sequence starts, which is at the start of a chunk.
 
     Returns:
         y: (batch, L, H); the states at the starts of chunks, (batch, L/c, 2, N); the state after the last step.
@@ -69,21 +69,16 @@ def chunked(
             b_out = None if b_out is None else b_out + b_back[0].flip(0)
 
     chunks = u.reshape(-1, c * H)
-    ends = F.linear(chunks, into.flip(2).reshape(2 * N, c * H), b_into).view(batch, length // c, 2, N)
+    into, out, initial = into.flip(2), C_powers[0][1:], initial.unsqueeze(1)
+    if both:  # the other direction beside the first: one product for both, and one scan
+        into, out = torch.cat([into, into.flip(2)]), torch.cat([out, C_powers[1][1:].flip(0)], dim=2)
+        b_into = None if b_into is None else b_into.repeat(2)
+        initial = torch.cat([initial, torch.zeros_like(initial)], dim=1)
+    ends = F.linear(chunks, into.reshape(-1, c * H), b_into).view(batch, length // c, -1, 2, N)
     news = None if resets is None else resets[:, ::c]
-    after, final = scan_planes(ends, powers[c], initial, resets=news)
-    starts = torch.cat([initial.to(after.dtype).unsqueeze(1), after[:, :-1]], dim=1)
-    if news is not None:
-        starts = starts.masked_fill(news[..., None, None], 0)
-    y = F.linear(
-        starts.view(-1, 2 * N), C_powers[0][1:].reshape(c * H, 2 * N), None if b_out is None else b_out.flatten()
-    )
-    if both:
-        ends = F.linear(chunks, into.reshape(2 * N, c * H), b_into).view(batch, length // c, 2, N)
-        after, _ = scan_planes(ends, powers[c], reverse=True)
-        after = F.pad(after[:, 1:], (0, 0, 0, 0, 0, 1))
-        y = _add_linear(y, after.view(-1, 2 * N), C_powers[1][1:].flip(0).reshape(c * H, 2 * N))
-    return _add_linear(y, chunks, inside.reshape(c * H, c * H)).view(u.shape), starts, final
+    starts, final = op.scan_before(ends, powers[c], initial, news, reverse=False)
+    y = F.linear(starts.flatten(2).flatten(0, 1), out.reshape(c * H, -1), None if b_out is None else b_out.flatten())
+    return _add_linear(y, chunks, inside.reshape(c * H, c * H)).view(u.shape), starts[:, :, 0], final[:, 0]
 
 
 def _add_linear(y: Tensor, x: Tensor, weight: Tensor) -> Tensor:

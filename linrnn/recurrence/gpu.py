@@ -9,6 +9,7 @@ over the chunks turns those into the states they start with, and a second pass, 
 """
 
 import contextlib
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,20 +27,58 @@ TOGETHER = 32  # chunks that are put together at a time
 
 
 def scan(u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
+    return _run(u, lam, initial, resets, reverse, before=False)[:2]
+
+
+def scan_before(u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
+    return _run(u, lam, initial, resets, reverse, before=True)[:2]
+
+
+def scan_before_backward(
+    grad_states: Tensor, grad_final: Tensor, states: Tensor, lam: Tensor, resets: Tensor | None, reverse: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same walk the other way, with conj(λ) (see the reference), and dλ on it."""
+    partner = states.contiguous()
+    grad_u, grad_initial, partial = _run(grad_states, lam, grad_final, resets, not reverse, True, partner)
+    assert partial is not None
+    return grad_u, partial.sum(dim=0).to(lam.dtype), grad_initial
+
+
+def _run(
+    u: Tensor,
+    lam: Tensor,
+    initial: Tensor,
+    resets: Tensor | None,
+    reverse: bool,
+    before: bool,
+    partner: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The scans of all directions: the states after each step or before it, and the final ones.
+
+    With a partner p, the states before the steps of a scan whose gradient this is: with conj(λ), and the sums of
+    conj(p)·x over the steps of each program.
+    """
     u, lam, initial = u.contiguous(), lam.contiguous(), initial.contiguous()
     states, final = torch.empty_like(u), torch.empty_like(initial)
     if u.numel() == 0:
-        return states, final.copy_(initial)
-    plan = _plan(u, FORWARD[u.itemsize])
+        return states, final.copy_(initial), lam.new_zeros(1, *lam.shape)
+    conjugate = partner is not None
+    plan = _plan(u, (BACKWARD if conjugate else FORWARD)[u.itemsize])
     flags, options = _flags(resets), {"RESETS": resets is not None, "REVERSE": reverse, **plan.options}
+    options |= {"BEFORE": before, "CONJUGATE": conjugate, "DIRECTIONS": plan.directions}
+    partial = None
+    if conjugate:  # of each program, for the caller to sum in a fixed order
+        partial = torch.empty(plan.sequences * plan.chunks, 2, plan.n, dtype=torch.float64, device=u.device)
     with _on(u.device):
         starts = initial
         if plan.chunks > 1:
             ends, alive = plan.carries(initial)
-            _scan[plan.grid](u, lam, ends, flags, u, ends, alive, *plan.sizes, ENDS_ONLY=True, **options)
-            starts = _chain(plan, ends, alive, lam, initial, conjugate=False)
-        _scan[plan.grid](u, lam, starts, flags, states, final, final, *plan.sizes, ENDS_ONLY=False, **options)
-    return states, final
+            arguments = (u, lam, ends, flags, u, ends, alive, partner, partial, *plan.sizes)
+            _scan[plan.grid](*arguments, ENDS_ONLY=True, **options)
+            starts = _chain(plan, ends, alive, lam, initial, conjugate)
+        arguments = (u, lam, starts, flags, states, final, final, partner, partial, *plan.sizes)
+        _scan[plan.grid](*arguments, ENDS_ONLY=False, **options)
+    return states, final, partial
 
 
 def scan_backward(
@@ -80,6 +119,7 @@ class _Plan:
 
     batch: int
     length: int
+    directions: int
     n: int
     tile: tuple[int, int, int, int]
     chunk: int
@@ -90,8 +130,12 @@ class _Plan:
         return min(self.tile[2], int(triton.next_power_of_2(self.n)))
 
     @property
-    def grid(self) -> tuple[int]:
-        return (self.batch * self.chunks * triton.cdiv(self.n, self.block),)
+    def grid(self) -> tuple[int, int]:
+        return self.batch * self.chunks * triton.cdiv(self.n, self.block), self.directions
+
+    @property
+    def sequences(self) -> int:
+        return self.batch * self.directions
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -107,24 +151,25 @@ class _Plan:
 
     def carries(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """The state at the end of each chunk, and whether a state that enters the chunk reaches its end."""
-        shape = (self.batch, self.chunks)
+        shape = (self.sequences, self.chunks)
         return like.new_empty(*shape, 2, self.n), torch.empty(shape, dtype=torch.int32, device=like.device)
 
 
 def _plan(u: Tensor, tile: tuple[int, int, int, int]) -> _Plan:
-    batch, length, _, n = u.shape
-    programs = batch * triton.cdiv(n, tile[2])
+    batch, length, *directions, _, n = u.shape
+    ways = math.prod(directions)
+    programs = batch * ways * triton.cdiv(n, tile[2])
     chunk = triton.next_power_of_2(length)
     if programs < FEW and length >= SHORTEST_CUT:
         while chunk > SHORTEST_CHUNK and programs * length < MANY * chunk:
             chunk //= 2
-    return _Plan(batch, length, n, tile, chunk, triton.cdiv(length, chunk))
+    return _Plan(batch, length, ways, n, tile, chunk, triton.cdiv(length, chunk))
 
 
 def _chain(plan: _Plan, ends: Tensor, alive: Tensor, lam: Tensor, initial: Tensor, conjugate: bool) -> Tensor:
     """From the state each chunk ends with when started from zero, to the state it starts with."""
     starts = torch.empty_like(ends)
-    grid = (plan.batch * triton.cdiv(plan.n, plan.block),)
+    grid = (plan.sequences * triton.cdiv(plan.n, plan.block),)
     doublings = plan.chunk.bit_length() - 1
     together = min(TOGETHER, triton.next_power_of_2(plan.chunks))
     options = {"CONJUGATE": conjugate, "N": plan.n, "CHUNKS": together, "BLOCK": plan.block, "num_warps": 4}
@@ -140,75 +185,109 @@ def _on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
-# The kernels. Memory holds, for each sequence and step, the real parts and then the imaginary parts. The link between
-# a step and the one walked before it is cut where the later of the two starts a new sequence. Tensors are (segments,
+# The kernels. Memory holds, for each sequence and step, the real parts and then the imaginary parts; of two directions,
+# those of the first and then those of the second, which programs of their own walk the other way. The link between a
+# step and the one walked before it is cut where the later of the two starts a new sequence. Tensors are (segments,
 # channels). Of a tile's rows, row r holds step r of every segment.
 
 
 @triton.jit(do_not_specialize=["length", "chunk", "chunks"])
 def _scan(
-    u, lam, starts, resets, states, ends, alive, length, chunk, chunks,
+    u, lam, starts, resets, states, ends, alive, partner, partial, length, chunk, chunks,
+    BEFORE: tl.constexpr, CONJUGATE: tl.constexpr, DIRECTIONS: tl.constexpr,
     ENDS_ONLY: tl.constexpr, REVERSE: tl.constexpr, RESETS: tl.constexpr,
     N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     b, s, n, inside = _place(chunks, N, BLOCK)
+    way = tl.program_id(1) if DIRECTIONS > 1 else 0
+    reverse = REVERSE if DIRECTIONS == 1 else (way == 1) != REVERSE  # a constant where there is one direction
+    sequence = b * DIRECTIONS + way  # among those of all directions
     first = tl.arange(0, SEGMENTS)[:, None] * ROWS  # of each segment
     t0 = s * chunk
     steps = tl.minimum(chunk, length - t0).to(tl.int32)
     limit = tl.where(inside, steps - first, 0)  # a segment's steps from here on; none for channels that are not there
-    k = length - 1 - t0 if REVERSE else t0
-    FORTH: tl.constexpr = -1 if REVERSE else 1
-    ROW: tl.constexpr = 2 * N * FORTH
+    k = length - 1 - t0 if reverse else t0
+    forth = -1 if reverse else 1
+    row = DIRECTIONS * 2 * N * forth
     TILE: tl.constexpr = SEGMENTS * ROWS
-    at = (b * length + k) * 2 * N + n + first * ROW
+    at = ((b * length + k) * DIRECTIONS + way) * 2 * N + n + first * row
     u += at
     states += at
+    PARTNERS: tl.constexpr = ROWS if CONJUGATE and not ENDS_ONLY else 0
+    if PARTNERS:
+        partner += at
     resets_of_b = resets + b * length if RESETS else resets
     zero = tl.zeros((SEGMENTS, BLOCK), lam.dtype.element_ty)
     lr, li = _load_planes(lam + n, N, inside, lam.dtype.element_ty)
-    lr, li = lr + zero, li + zero
+    lr, li = lr + zero, zero - li if CONJUGATE else li + zero
     cr, ci = zero, zero  # the state before the tile
     if not ENDS_ONLY:
-        cr, ci = _load_planes(starts + (b * chunks + s) * 2 * N + n, N, inside, lam.dtype.element_ty)
+        cr, ci = _load_planes(starts + (sequence * chunks + s) * 2 * N + n, N, inside, lam.dtype.element_ty)
         cr, ci = cr + zero, ci + zero
     Rr, Ri, tile = _powers(lr, li, ROWS, SEGMENTS)
     cuts = tl.zeros((SEGMENTS, 1), tl.int32)
+    dr, di = zero.to(tl.float64), zero.to(tl.float64)
     full = (steps - 1) // TILE * TILE  # at least one step is left for the last tile
-    ur, ui = _ask(u, 0, limit, N, ROW, ROWS)
+    ur, ui = _ask(u, 0, limit, N, row, ROWS)
+    pr, pi = _ask(partner, 0, limit, N, row, PARTNERS)
     for t in range(0, full, TILE):
-        u += TILE * ROW
-        next_ur, next_ui = _ask(u, t + TILE, limit, N, ROW, ROWS)
-        cut = _cuts(resets_of_b, k + (t + first) * FORTH, length, FORTH, REVERSE, RESETS, ROWS)
+        u += TILE * row
+        if PARTNERS:
+            partner += TILE * row
+        next_ur, next_ui = _ask(u, t + TILE, limit, N, row, ROWS)
+        next_pr, next_pi = _ask(partner, t + TILE, limit, N, row, PARTNERS)
+        cut = _cuts(resets_of_b, k + (t + first) * forth, length, forth, reverse, RESETS, ROWS)
         ar, ai, er, ei, cuts = _walk(ur, ui, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
         xr, xi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, tile, RESETS, SEGMENTS)
         if not ENDS_ONLY:
+            er, ei = zero, zero
             for r in tl.static_range(ROWS):
                 if RESETS:
                     xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
+                if BEFORE:
+                    _store_row(states + r * row, xr, xi, inside, N, N % BLOCK != 0)
+                if PARTNERS:
+                    er, ei = _add_conj_times(er, ei, pr[r].to(lr.dtype), pi[r].to(lr.dtype), xr, xi)
                 xr, xi = _step(lr, li, xr, xi, ur[r].to(lr.dtype), ui[r].to(lr.dtype))
-                _store_row(states + r * ROW, xr, xi, inside, N, N % BLOCK != 0)
-        ur, ui = next_ur, next_ui
-        states += TILE * ROW
-    cut = _cuts(resets_of_b, k + (full + first) * FORTH, length, FORTH, REVERSE, RESETS, ROWS)
+                if not BEFORE:
+                    _store_row(states + r * row, xr, xi, inside, N, N % BLOCK != 0)
+            if PARTNERS:
+                dr += er.to(tl.float64)
+                di += ei.to(tl.float64)
+        ur, ui, pr, pi = next_ur, next_ui, next_pr, next_pi
+        states += TILE * row
+    cut = _cuts(resets_of_b, k + (full + first) * forth, length, forth, reverse, RESETS, ROWS)
     ar, ai, er, ei, cuts = _walk(ur, ui, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
     xr, xi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, tile, RESETS, SEGMENTS)
     if ENDS_ONLY:  # what the last chunk, which may not be full, ends with is not needed
-        _store_planes(ends + (b * chunks + s) * 2 * N + n + 0 * first, N, inside & (first == 0), cr, ci)
-        tl.store(alive + b * chunks + s, (tl.sum(cuts) == 0).to(tl.int32))
+        _store_planes(ends + (sequence * chunks + s) * 2 * N + n + 0 * first, N, inside & (first == 0), cr, ci)
+        tl.store(alive + sequence * chunks + s, (tl.sum(cuts) == 0).to(tl.int32))
     else:
+        er, ei = zero, zero
         fr, fi = zero, zero  # the state after the last step
         for r in tl.static_range(ROWS):
             if RESETS:
                 xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
+            if BEFORE:
+                _store_row(states + r * row, xr, xi, full + r < limit, N, True)
+            if PARTNERS:  # zero where there is no such step
+                er, ei = _add_conj_times(er, ei, pr[r].to(lr.dtype), pi[r].to(lr.dtype), xr, xi)
             xr, xi = _step(lr, li, xr, xi, ur[r].to(lr.dtype), ui[r].to(lr.dtype))
-            _store_row(states + r * ROW, xr, xi, full + r < limit, N, True)
+            if not BEFORE:
+                _store_row(states + r * row, xr, xi, full + r < limit, N, True)
             last = full + first + r == steps - 1
             fr, fi = tl.where(last, xr, fr), tl.where(last, xi, fi)
-        if RESETS and REVERSE:  # the link to what would come before the first step
+        if RESETS and reverse:  # the link to what would come before the first step
             begins = tl.load(resets_of_b) != 0
             fr, fi = tl.where(begins, 0.0, fr), tl.where(begins, 0.0, fi)
         if s == chunks - 1:
-            _store_planes(ends + b * 2 * N + n, N, inside, tl.sum(fr, axis=0)[None, :], tl.sum(fi, axis=0)[None, :])
+            sums = tl.sum(fr, axis=0)[None, :], tl.sum(fi, axis=0)[None, :]
+            _store_planes(ends + sequence * 2 * N + n, N, inside, sums[0], sums[1])
+        if PARTNERS:
+            dr += er.to(tl.float64)
+            di += ei.to(tl.float64)
+            sums = tl.sum(dr, axis=0)[None, :], tl.sum(di, axis=0)[None, :]
+            _store_planes(partial + (sequence * chunks + s) * 2 * N + n, N, inside, sums[0], sums[1])
 
 
 @triton.jit(do_not_specialize=["length", "chunk", "chunks"])
@@ -269,7 +348,7 @@ def _scan_backward(
                 xr, xi = pr[r].to(lr.dtype), pi[r].to(lr.dtype)
                 if RESETS:
                     xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
-                er, ei = xr * gr + (xi * gi + er), xr * gi + (ei - xi * gr)
+                er, ei = _add_conj_times(er, ei, xr, xi, gr, gi)
                 _store_row(grad_u + r * ROW, gr, gi, inside, N, N % BLOCK != 0)
                 if RESETS:
                     gr, gi = tl.where(cut[r], 0.0, gr), tl.where(cut[r], 0.0, gi)
@@ -353,6 +432,12 @@ def _step_back(lr, li, gr, gi, vr, vi, r: tl.constexpr):
 def _step(ar, ai, xr, xi, ur, ui):
     """a·x + u, in four fused multiply-adds."""
     return ar * xr + (ur - ai * xi), ar * xi + (ui + ai * xr)
+
+
+@triton.jit
+def _add_conj_times(er, ei, pr, pi, xr, xi):
+    """e + conj(p)·x, in four fused multiply-adds."""
+    return pr * xr + (pi * xi + er), pr * xi + (ei - pi * xr)
 
 
 @triton.jit
@@ -440,32 +525,30 @@ def _place(chunks, N: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _ask(pointer, t, limit, N: tl.constexpr, ROW: tl.constexpr, ROWS: tl.constexpr):
+def _ask(pointer, t, limit, N: tl.constexpr, row, ROWS: tl.constexpr):
     """Load the rows of the steps t, t + 1, ..., real and imaginary parts; zero where there is no such step."""
     re = ()
     im = ()
     for r in tl.static_range(ROWS):
-        re = re + (tl.load(pointer + r * ROW, mask=t + r < limit, other=0.0),)
-        im = im + (tl.load(pointer + r * ROW + N, mask=t + r < limit, other=0.0),)
+        re = re + (tl.load(pointer + r * row, mask=t + r < limit, other=0.0),)
+        im = im + (tl.load(pointer + r * row + N, mask=t + r < limit, other=0.0),)
     return re, im
 
 
 @triton.jit
-def _cuts(
-    resets, k, length, FORTH: tl.constexpr, REVERSE: tl.constexpr, RESETS: tl.constexpr, ROWS: tl.constexpr
-):  # fmt: skip
+def _cuts(resets, k, length, forth, reverse, RESETS: tl.constexpr, ROWS: tl.constexpr):
     """`_cut` of the steps of each row; k are those of the first, the others follow in the order of the walk."""
     cut = ()
     if RESETS:
         for r in tl.static_range(ROWS):
-            cut = cut + (_cut(resets, k + r * FORTH, length, REVERSE),)
+            cut = cut + (_cut(resets, k + r * forth, length, reverse),)
     return cut
 
 
 @triton.jit
-def _cut(resets, k, length, REVERSE: tl.constexpr):
+def _cut(resets, k, length, reverse):
     """Whether no state comes to step k from the step that the scan walks before it; anything where k is no step."""
-    later = k + 1 if REVERSE else k
+    later = k + 1 if reverse else k
     flag = tl.load(resets + tl.minimum(tl.maximum(later, 0), length - 1)) != 0
     return tl.where(later < length, flag, False)
 

@@ -1,4 +1,4 @@
-"""The scan as a PyTorch operator: checks, dispatch by device, autograd, fake kernels."""
+"""The scan as PyTorch operators: checks, dispatch by device, autograd, fake kernels."""
 
 import functools
 import importlib.util
@@ -77,9 +77,28 @@ def scan_backward(
     return kernels.scan_backward(grad_states, grad_final, states, lam, initial, resets, reverse)  # type: ignore[no-any-return]
 
 
+@torch.library.custom_op("linrnn::scan_before", mutates_args=())
+def scan_before(u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
+    """The state that each step starts from, like u, and the state to hand on, in one direction or both.
+
+    On real planes with the directions before them: u is (batch, length, directions, 2, N). The first goes as `reverse`
+    says, a second the other way.
+    """
+    return _kernels(u.device.type).scan_before(u, lam, initial, resets, reverse)  # type: ignore[no-any-return]
+
+
+@torch.library.custom_op("linrnn::scan_before_backward", mutates_args=())
+def scan_before_backward(
+    grad_states: Tensor, grad_final: Tensor, states: Tensor, lam: Tensor, resets: Tensor | None, reverse: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of u, lam and initial."""
+    kernels = _kernels(states.device.type)
+    return kernels.scan_before_backward(grad_states, grad_final, states, lam, resets, reverse)  # type: ignore[no-any-return]
+
+
 @functools.cache
 def _kernels(device: str) -> ModuleType:
-    """The module that computes `scan` and `scan_backward` on this kind of device; Numba and Triton load here."""
+    """The module that computes these operators on this kind of device; Numba and Triton load here."""
     if device == "cpu":
         from linrnn.recurrence import cpu
 
@@ -95,6 +114,7 @@ def _kernels(device: str) -> ModuleType:
 
 
 @scan.register_fake
+@scan_before.register_fake
 def _(u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
     return u.new_empty(u.shape), initial.new_empty(initial.shape)
 
@@ -104,6 +124,13 @@ def _(
     grad_states: Tensor, grad_final: Tensor, states: Tensor, lam: Tensor, initial: Tensor, *_: object
 ) -> tuple[Tensor, Tensor, Tensor]:
     return states.new_empty(states.shape), lam.new_empty(lam.shape), initial.new_empty(initial.shape)
+
+
+@scan_before_backward.register_fake
+def _(
+    grad_states: Tensor, grad_final: Tensor, states: Tensor, lam: Tensor, *_: object
+) -> tuple[Tensor, Tensor, Tensor]:
+    return states.new_empty(states.shape), lam.new_empty(lam.shape), grad_final.new_empty(grad_final.shape)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -118,19 +145,22 @@ def _backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor
     return *gradients, None, None
 
 
+def _before_backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
+    states, lam, _, resets = ctx.saved_tensors
+    return *scan_before_backward(grad_states, grad_final, states, lam, resets, ctx.reverse), None, None
+
+
 def _keep_all(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.save_for_backward(*inputs[:-1])
     ctx.reverse = inputs[-1]
 
 
-def _double_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+def _double_backward(definition: Any, ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     """Rarely wanted, so through the reference: exact, and as slow."""
     *tensors, resets = ctx.saved_tensors
     with torch.enable_grad():
         inputs = [t.detach().requires_grad_() for t in tensors]
-        outputs = reference.scan_backward(
-            *(from_planes(t.double()) for t in inputs), reverse=ctx.reverse, resets=resets
-        )
+        outputs = definition(*(from_planes(t.double()) for t in inputs), reverse=ctx.reverse, resets=resets)
         wanted = [from_planes(g.double()) for g in grads]
         objective = torch.stack([(o.conj() * g).real.sum() for o, g in zip(outputs, wanted, strict=True)])
         gradients = torch.autograd.grad(objective.sum(), inputs, allow_unused=True)
@@ -138,4 +168,9 @@ def _double_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
 
 
 scan.register_autograd(_backward, setup_context=_keep)
-scan_backward.register_autograd(_double_backward, setup_context=_keep_all)
+scan_before.register_autograd(_before_backward, setup_context=_keep)
+for operator, definition in (
+    (scan_backward, reference.scan_backward),
+    (scan_before_backward, reference.scan_before_backward),
+):
+    operator.register_autograd(functools.partial(_double_backward, definition), setup_context=_keep_all)

@@ -65,10 +65,59 @@ def scan_backward(
     else:
         previous = torch.cat([initial.unsqueeze(1), states[:, :-1]], dim=1).masked_fill(cut, 0)
         grad_states = torch.cat([grad_states[:, :-1], grad_states[:, -1:] + grad_final.unsqueeze(1)], dim=1)
-    g, g_before = scan(grad_states, lam.conj(), reverse=not reverse, resets=resets)
-    return g, (previous.conj() * g).sum(dim=(0, 1)), lam.conj() * g_before
+    g, g_before = scan(grad_states, _conj(lam), reverse=not reverse, resets=resets)
+    return g, (_conj(previous) * g).sum(dim=(0, 1)), _conj(lam) * g_before
+
+
+def scan_before(
+    u: Tensor, lam: Tensor, initial: Tensor, *, reverse: bool = False, resets: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The state that each step starts from: x_{k-1}, or with `reverse` x_{k+1}; zero where a reset cuts that link.
+
+    Args:
+        u: complex (batch, length, directions, N): the first direction as `reverse` says, a second the other way.
+        lam: complex (N,), for all directions; initial: complex (batch, directions, N).
+
+    Returns:
+        states: complex128 like u, and final: complex128 like initial.
+    """
+    cut = _cut(u, resets)
+    states, finals = [], []
+    for u_, x, reverse_ in zip(u.unbind(2), initial.unbind(1), (reverse, not reverse), strict=False):
+        after, final = scan(u_, lam, x, reverse=reverse_, resets=resets)
+        x = x.unsqueeze(1).to(after.dtype)
+        if reverse_:
+            before = torch.cat([after[:, 1:].masked_fill(cut[:, 1:], 0), x], dim=1)
+        else:
+            before = torch.cat([x, after[:, :-1]], dim=1).masked_fill(cut, 0)
+        states.append(before if after.shape[1] else after)
+        finals.append(final)
+    return torch.stack(states, dim=2), torch.stack(finals, dim=1)
+
+
+def scan_before_backward(
+    grad_states: Tensor,
+    grad_final: Tensor,
+    states: Tensor,
+    lam: Tensor,
+    *,
+    reverse: bool = False,
+    resets: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of u, lam and initial: again the states before steps, with conj(λ), the other way round.
+
+    With z_k the state before step k, x_k = λ·z_k + u_k. All the gradient that reaches z_k, ∂L/∂z_k + conj(λ)·g_k, goes
+    to x_{k-1} unless the link is cut: it is g_{k-1} = ∂L/∂u_{k-1}. And ∂L/∂λ = Σ_k conj(z_k)·g_k.
+    """
+    g, grad_initial = scan_before(grad_states, _conj(lam), grad_final, reverse=not reverse, resets=resets)
+    return g, (_conj(states) * g).sum(dim=(0, 1, 2)), grad_initial
 
 
 def _cut(x: Tensor, resets: Tensor | None) -> Tensor:
     """Bool (batch, length, 1): where no state crosses from step k-1 to step k."""
     return x.new_zeros(*x.shape[:2], 1, dtype=torch.bool) if resets is None else resets.unsqueeze(-1)
+
+
+def _conj(x: Tensor) -> Tensor:
+    """Not the view that `x.conj()` is: inside an operator that is being compiled, PyTorch takes it for x."""
+    return torch.conj_physical(x)

@@ -59,10 +59,11 @@ def test_outputs_states_and_gradients_are_those_of_the_scan(
 
 
 @pytest.mark.parametrize("c", [1, 2, 4, 16])
-def test_folded_sequences_end_to_end(c: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@DIRECTIONS
+def test_folded_sequences_end_to_end(c: int, bidirectional: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each starts from zero, at a multiple of 8 steps: so chunks of 16 become 8."""
     in_chunks(monkeypatch, c)
-    layer = linrnn.LRU(6, 5, r_min=0.5, r_max=0.99, **FLOAT64)
+    layer = linrnn.LRU(6, 5, r_min=0.5, r_max=0.99, bidirectional=bidirectional, **FLOAT64)
     x, scale, shift = torch.randn(2, 48, 6, **FLOAT64), torch.randn(6, **FLOAT64), torch.randn(6, **FLOAT64)
     resets = torch.zeros(2, 48, dtype=torch.bool)
     resets[0, [0, 8, 40]] = resets[1, [0, 24]] = True

@@ -1,6 +1,7 @@
 """Random problems for the scan, and how far two answers lie apart."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -70,6 +71,54 @@ def problem(
         reverse=reverse,
         grad_states=torch.randn(batch, length, 2, n).to(device, dtype),
         grad_final=torch.randn(batch, 2, n).to(device, carry),
+    )
+
+
+@dataclass
+class BeforeProblem:
+    """The arguments of `scan_before` and of its backward, in one direction or two."""
+
+    u: Tensor
+    lam: Tensor
+    initial: Tensor
+    resets: Tensor | None
+    reverse: bool
+    grad_states: Tensor
+    grad_final: Tensor
+
+    @property
+    def forward(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None, bool]:
+        return self.u, self.lam, self.initial, self.resets, self.reverse
+
+    def backward(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, bool]:
+        return self.grad_states, self.grad_final, states, self.lam, self.resets, self.reverse
+
+    def oracle(self) -> list[Tensor]:
+        """By the definition, in float64: states, final and the gradients of u, lam and initial."""
+        u, lam, initial, grad_states, grad_final = (
+            t.double().cpu() for t in (self.u, self.lam, self.initial, self.grad_states, self.grad_final)
+        )
+        resets = None if self.resets is None else self.resets.cpu()
+        states, final = fallback.scan_before(u, lam, initial, resets, self.reverse)
+        gradients = fallback.scan_before_backward(grad_states, grad_final, states, lam, resets, self.reverse)
+        return [states, final, *gradients]
+
+
+def before_problem(
+    batch: int, length: int, directions: int, n: int, dtype: torch.dtype = torch.float64, **options: Any
+) -> BeforeProblem:
+    """As `problem`."""
+    p = problem(batch, length, directions * n, dtype, **options)
+    planes = [t.unflatten(-1, (directions, n)).movedim(-2, -3).contiguous() for t in (p.u, p.grad_states)]
+    states = [t.unflatten(-1, (directions, n)).movedim(-2, -3).contiguous() for t in (p.initial, p.grad_final)]
+    return BeforeProblem(
+        u=planes[0],
+        lam=p.lam[:, :n].contiguous(),
+        initial=states[0],
+        resets=p.resets,
+        reverse=p.reverse,
+        grad_states=planes[1],
+        grad_final=states[1],
     )
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import linrnn
 from linrnn.recurrence import op
-from tests.recurrence.helpers import Problem, error, problem
+from tests.recurrence.helpers import BeforeProblem, Problem, before_problem, error, problem
 
 gpu_only = pytest.mark.gpu
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
@@ -83,6 +83,57 @@ def test_length_cut_into_chunks(
     check(kernels, p, 1e-5)
 
 
+def check_before(kernels: ModuleType, p: BeforeProblem) -> None:
+    """`scan_before` and its backward against the definition in float64."""
+    states, *truths = p.oracle()
+    answers = [*kernels.scan_before(*p.forward), *kernels.scan_before_backward(*p.backward(states.to(p.u)))]
+    names = ("states", "final", "gradient of u", "gradient of lam", "gradient of initial")
+    for name, answer, truth in zip(names, answers, [states, *truths], strict=True):
+        assert error(answer, truth) < TOLERANCE[p.u.dtype], name
+        assert answer.dtype == (p.u if name in ("states", "gradient of u") else p.lam).dtype
+
+
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("resets", [None, 0.2], ids=["", "resets"])
+@pytest.mark.parametrize(
+    ("shape", "reverse"),
+    [((2, 5, 2, 3), False), ((1, 1, 2, 1), True), ((1, 19, 1, 40), True), ((2, 0, 2, 3), False), ((0, 4, 1, 3), False)],
+)
+def test_states_before_each_step(
+    kernels: ModuleType, dtype: torch.dtype, resets: float | None, shape: tuple[int, int, int, int], reverse: bool
+) -> None:
+    """Batch, length, directions and N; of two directions, one is reverse."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    check_before(kernels, before_problem(*shape, dtype, reverse=reverse, resets=resets, device=device))
+
+
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize("resets", [None, 0.1], ids=["", "resets"])
+def test_several_tiles(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, resets: float | None) -> None:
+    """Tiles of 4 steps, so that a few follow each other and the last is not full; and channels that are not there."""
+    monkeypatch.setattr(kernels, "FORWARD", {4: (2, 2, 4, 1)})
+    monkeypatch.setattr(kernels, "BACKWARD", {4: (2, 2, 4, 1)})
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    check_before(kernels, before_problem(1, 15, 2, 5, torch.float32, resets=resets, device=device))
+    for reverse in (False, True):
+        check(kernels, problem(1, 15, 5, torch.float32, reverse=reverse, resets=resets, device=device), 1e-5)
+
+
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize("resets", [None, 0.1], ids=["", "resets"])
+def test_states_before_each_step_of_chunks(
+    kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, resets: float | None
+) -> None:
+    monkeypatch.setattr(kernels, "SHORTEST_CUT", 1)
+    monkeypatch.setattr(kernels, "SHORTEST_CHUNK", 8)
+    monkeypatch.setattr(kernels, "TOGETHER", 2)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    p = before_problem(2, 21, 2, 3, torch.float32, resets=resets, device=device)
+    assert kernels._plan(p.u, kernels.FORWARD[p.u.itemsize]).chunks == 3
+    check_before(kernels, p)
+
+
 def test_a_constant_input_over_many_tiles(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """x_k = (1 - λ^(k+1))/(1 - λ) from one unit a step: errors in λ^(steps of a tile) would add up."""
     monkeypatch.setattr(kernels, "FEW", 0)  # not cut into chunks
@@ -131,6 +182,20 @@ def check_on_gpu(p: Problem) -> None:
 
 
 @gpu_only
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+@pytest.mark.parametrize("resets", [None, 0.01], ids=["", "resets"])
+@pytest.mark.parametrize("shape", [(32, 512, 1, 256), (32, 300, 2, 256), (2, 8192, 2, 100), (1, 4000, 1, 40)])
+def test_states_before_each_step_at_real_sizes(
+    kernels: ModuleType, dtype: torch.dtype, reverse: bool, resets: float | None, shape: tuple[int, int, int, int]
+) -> None:
+    p = before_problem(*shape, dtype, reverse=reverse, resets=resets, radius=(0.9, 0.9999), device="cuda")
+    check_before(kernels, p)
+    first, again = ([*kernels.scan_before(*p.forward), *kernels.scan_before_backward(*p.backward(p.u))] for _ in "12")
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+@gpu_only
 def test_more_than_two_to_the_31_elements() -> None:
     """Every offset fits 64 bits: the last sequence of a very large batch, and the end of a very long one."""
     for batch, length, n in [(70, 2**20 // 64, 1024), (1, 2**21, 600)]:
@@ -166,6 +231,10 @@ def test_operator_on_the_gpu() -> None:
     tensors = [t.requires_grad_() for t in p.forward[:3]]
     assert torch.autograd.gradcheck(lambda u, lam, x: linrnn.scan_planes(u, lam, x, resets=p.resets), tensors)
     torch.library.opcheck(op.scan, p.forward)
+    q = before_problem(2, 9, 2, 3, torch.float64, resets=0.2, device="cuda")
+    tensors = [t.requires_grad_() for t in q.forward[:3]]
+    assert torch.autograd.gradcheck(lambda u, lam, x: op.scan_before(u, lam, x, q.resets, False), tensors)
+    torch.library.opcheck(op.scan_before, q.forward)
 
 
 @gpu_only

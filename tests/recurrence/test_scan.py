@@ -17,7 +17,7 @@ from torch import Tensor
 
 import linrnn
 from linrnn.recurrence import cpu, fallback, op, reference
-from tests.recurrence.helpers import error, problem
+from tests.recurrence.helpers import before_problem, error, problem
 
 SCANS = [pytest.param(linrnn.scan, id="operator"), pytest.param(reference.scan, id="reference")]
 DIRECTIONS = pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
@@ -79,6 +79,24 @@ def test_the_definition_as_a_plain_loop() -> None:
                     if reverse and resets[b, k]:
                         x = 0
                 assert abs(final[b, n].item() - x) < 1e-12
+
+
+@DIRECTIONS
+def test_the_state_before_each_step_as_a_plain_loop(reverse: bool) -> None:
+    """Two directions: the state that is multiplied by λ at each step, which is none where a sequence starts."""
+    u, lam, initial = random(2, 12, 2, 3), eigenvalues(3), random(2, 2, 3)
+    resets = torch.rand(2, 12) < 0.3
+    states, final = reference.scan_before(u, lam, initial, reverse=reverse, resets=resets)
+    for d, backwards in enumerate((reverse, not reverse)):
+        x = initial[:, d]
+        for k in reversed(range(12)) if backwards else range(12):
+            if not backwards:
+                x = torch.where(resets[:, k, None], 0, x)
+            assert error(states[:, k, d].abs(), x.abs()) < 1e-12
+            x = lam * x + u[:, k, d]
+            if backwards:
+                x = torch.where(resets[:, k, None], 0, x)
+        torch.testing.assert_close(final[:, d], x)
 
 
 @DIRECTIONS
@@ -189,6 +207,22 @@ def test_gradcheck(reverse: bool, resets: float | None) -> None:
     assert torch.autograd.gradgradcheck(definition, inputs)
 
 
+@DIRECTIONS
+@pytest.mark.parametrize("resets", [None, 0.3], ids=["", "resets"])
+@pytest.mark.parametrize(("length", "directions"), [(5, 2), (1, 2), (5, 1), (0, 2)])
+def test_gradcheck_of_the_states_before_each_step(
+    reverse: bool, resets: float | None, length: int, directions: int
+) -> None:
+    p = before_problem(2, length, directions, 2, reverse=reverse, resets=resets)
+    planes = [t.requires_grad_() for t in (p.u, p.lam, p.initial)]
+
+    def operator(u: Tensor, lam: Tensor, initial: Tensor) -> Any:
+        return op.scan_before(u, lam, initial, p.resets, reverse)
+
+    assert torch.autograd.gradcheck(operator, planes)
+    assert torch.autograd.gradgradcheck(operator, planes)
+
+
 def test_opcheck() -> None:
     for resets in (None, 0.3):
         p = problem(2, 6, 3, torch.float32, resets=resets)
@@ -196,6 +230,11 @@ def test_opcheck() -> None:
             t.requires_grad_()
         torch.library.opcheck(op.scan, p.forward)
         torch.library.opcheck(op.scan_backward, p.backward(torch.randn(2, 6, 2, 3)))
+    q = before_problem(2, 3, 2, 3, torch.float32, resets=0.3)
+    for t in (q.u, q.lam, q.initial):
+        t.requires_grad_()
+    torch.library.opcheck(op.scan_before, q.forward)
+    torch.library.opcheck(op.scan_before_backward, q.backward(torch.randn(2, 3, 2, 2, 3)))
 
 
 def test_unused_results_and_inputs_without_gradient() -> None:
@@ -283,7 +322,9 @@ def test_compile_without_graph_breaks(backend: str) -> None:
 
     def loss(u: Tensor, lam: Tensor) -> Tensor:
         states, final = linrnn.scan_planes(u, lam, p.initial, resets=p.resets)
-        return states.square().sum() + final.sin().sum()
+        before, last = op.scan_before(u.unsqueeze(2), lam, p.initial.unsqueeze(1), p.resets, False)
+        losses = [states.square().sum(), final.sin().sum(), before.sin().sum(), last.square().sum()]
+        return torch.stack(losses).sum()
 
     inputs = [p.u.requires_grad_(), p.lam.requires_grad_()]
     expected = torch.autograd.grad(loss(*inputs), inputs)
