@@ -52,7 +52,7 @@ def make(lam: Tensor, B: Tensor, C: Tensor, D: Tensor, c: int, dtype: torch.dtyp
     Args:
         lam: planes (n, 2, N); B: planes (n, 2, N, H), γ included; D: (n, H).
         C: the real matrix behind Re[C·x], (n, H, 2, N); or (n, H, 2, 2N), for both directions.
-        c: steps of a chunk, a power of 2.
+        c: steps of a chunk.
         dtype: that of the products. `of_u` stays in that of `lam`, as a scale may come to it.
     """
     B, C, D = (part.to(lam.dtype) for part in (B, C, D))
@@ -152,10 +152,8 @@ def _inside(K: Sequence[Tensor], D: Tensor) -> Tensor:
     u_j reaches y_i through K_{i-j}, which in the row of y_i is at place j: all rows are parts of one long row.
     """
     H, c = K[0].shape[1:3]
-    row = F.pad(K[0], (0, 0, 0, c - 1))
-    row = row + F.pad(
-        (D.unsqueeze(2) * torch.eye(H, device=D.device, dtype=D.dtype)).unsqueeze(2), (0, 0, c - 1, c - 1)
-    )
+    D = D.unsqueeze(2) * torch.eye(H, device=D.device, dtype=D.dtype)  # its gradient is one kernel, diag_embed's n
+    row = F.pad(K[0], (0, 0, 0, c - 1)) + F.pad(D.unsqueeze(2), (0, 0, c - 1, c - 1))
     if len(K) == 2:
         row = row + F.pad(K[1].flip(2), (0, 0, c - 1, 0))
     return torch.cat([row[:, :, c - 1 - i : 2 * c - 1 - i] for i in range(c)], dim=1)
