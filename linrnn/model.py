@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from linrnn import fused
 from linrnn.cores import CORES, LRU
 from linrnn.cores.base import check_lengths, real_steps
+from linrnn.cores.chunked import Weights
+from linrnn.cores.lru import prepare
 from linrnn.errors import shape, wrong_type, wrong_value
 from linrnn.files import write
 from linrnn.recurrence.op import check_resets
@@ -237,8 +239,8 @@ class Model(nn.Module):
         x = self._encode(inputs)
         real = which < len(lengths)
         resets = torch.cat([torch.ones_like(real[:, :1]), which[:, 1:] != which[:, :-1]], dim=1)
-        for block in self.blocks:
-            x = block.packed(x, real, resets, which, len(lengths) + 1)
+        for block, weights in zip(self.blocks, self._prepared(x, None, aligned=True), strict=True):
+            x = block.packed(x, real, resets, which, len(lengths) + 1, weights)
         numbers = torch.arange(len(lengths), device=which.device)
         mine = (which.flatten() == numbers.unsqueeze(1)).to(x.dtype)  # (sequences, steps)
         total = mine @ torch.where(real.unsqueeze(-1), x, 0).flatten(0, 1)
@@ -258,10 +260,23 @@ class Model(nn.Module):
             inputs = inputs.masked_fill(~real.view(*real.shape, *[1] * (inputs.dim() - 2)), 0)
         x = self._encode(inputs)
         cores = []
-        for i, block in enumerate(self.blocks):
-            x, core = block(x, None if state is None else state.cores[i], lengths, real, resets)
+        whole = state is None and resets is None
+        for i, weights in enumerate(self._prepared(x, lengths) if whole else [None] * len(self.blocks)):
+            core_state = None if state is None else state.cores[i]
+            x, core = self.blocks[i](x, core_state, lengths, real, resets, weights)
             cores.append(core)
         return x, real, tuple(cores)
+
+    def _prepared(self, x: Tensor, lengths: Tensor | None, aligned: bool = False) -> Sequence[Weights | None]:
+        """What fused blocks take, made for all at once from their parameters; None for each where they cannot be fused.
+
+        For sequences that start from zero; `aligned` as in `prepare`.
+        """
+        cores = [block.core for block in self.blocks if isinstance(block.core, LRU) and block.fuses(lengths)]
+        kinds = {(type(core), core.recurrent_names, core.C.shape) for core in cores}
+        if not fused.available(x) or len(cores) < len(self.blocks) or len(kinds) != 1:
+            return [None] * len(self.blocks)
+        return prepare(cores, x, aligned)
 
     def _encode(self, inputs: Tensor) -> Tensor:
         x: Tensor = self.encoder(inputs)
@@ -355,24 +370,32 @@ class Block(nn.Module):
         self.dropout = config.dropout
 
     def forward(
-        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, real: Tensor | None, resets: Tensor | None
+        self,
+        x: Tensor,
+        state: Tensor | None,
+        lengths: Tensor | None,
+        real: Tensor | None,
+        resets: Tensor | None,
+        weights: Weights | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        if state is None and resets is None and fused.available(x) and self._fuses(lengths):
-            return self._fused(x, real), None
+        if weights is not None:
+            return self._fused(x, weights, real), None
         normed = self.norm(x, real) if isinstance(self.norm, BatchNorm) else self.norm(x)
         y, state = self.core(normed, state, lengths=lengths, resets=resets)
         return x + self._mix(y), state
 
-    def _fuses(self, lengths: Tensor | None) -> bool:
-        """Whether `_fused` can do it: padding, which it does not set to zero, must reach no real step."""
+    def fuses(self, lengths: Tensor | None) -> bool:
+        """Whether the fused way can do it: padding, which it does not set to zero, must reach no real step."""
         if not isinstance(self.norm, BatchNorm) or not isinstance(self.core, LRU):
             return False
         return lengths is None or not self.core.bidirectional
 
-    def packed(self, x: Tensor, real: Tensor, resets: Tensor, which: Tensor, masks: int) -> Tensor:
+    def packed(
+        self, x: Tensor, real: Tensor, resets: Tensor, which: Tensor, masks: int, weights: Weights | None = None
+    ) -> Tensor:
         """Sequences end to end: `which` of so many masks each step has, that of its sequence or of padding."""
-        if fused.available(x) and self._fuses(None):
-            return self._fused(x, real, resets, which, masks)
+        if weights is not None:
+            return self._fused(x, weights, real, resets, which, masks)
         normed = self.norm(x, real) if isinstance(self.norm, BatchNorm) else self.norm(x)
         y, _ = self.core(normed, resets=resets)
         h = fused.masked(F.gelu(y), self._mask(y, masks), which)
@@ -381,6 +404,7 @@ class Block(nn.Module):
     def _fused(
         self,
         x: Tensor,
+        weights: Weights,
         real: Tensor | None,
         resets: Tensor | None = None,
         which: Tensor | None = None,
@@ -389,7 +413,7 @@ class Block(nn.Module):
         """The same in fewer passes over memory: the norm goes into the core's weights, the rest into two kernels."""
         assert isinstance(self.norm, BatchNorm)
         assert isinstance(self.core, LRU)
-        y, d, e = self.core.folded(x, *self.norm.scale_and_shift(x, real), resets)
+        y, d, e = self.core.folded(x, *self.norm.scale_and_shift(x, real), resets, weights)
         h = fused.gelu_skip(y, x if d is not None else None, e if d is None else d, e, self._mask(x, masks), which)
         g = F.linear(h, self.mixing.weight)
         return fused.glu_skip(x, g, self.mixing.bias, h if self.half_glu else None, self._mask(x, masks), which)

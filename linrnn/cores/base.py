@@ -149,6 +149,13 @@ class Core(nn.Module):
         check_device("state", state, u)
 
 
+def output_dtype(u: Tensor, carry: torch.dtype) -> torch.dtype:
+    """As a matrix product would give it: that of u, or autocast's."""
+    if torch.is_autocast_enabled(u.device.type) and carry != torch.float64:
+        return torch.get_autocast_dtype(u.device.type)
+    return u.dtype
+
+
 def check_length(length: object) -> None:
     if isinstance(length, bool) or not isinstance(length, int):
         raise wrong_type("length", "an integer", repr(length))

@@ -8,15 +8,33 @@ What came before the chunk reaches it through the state x at its start:
 
 So the scan has L/c steps. There is more arithmetic, about c·H² operations a step, and c times less traffic of states,
 which is what takes the time on a GPU where H is small.
+
+The matrices are small, but it takes many operations to make them, each a kernel with little to do. So they are made for
+all layers of a model at once (`make`), and what differs with the data, a norm's scale and shift, comes last (`fold`).
 """
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.recurrence import op
+from linrnn.recurrence.planes import multiply
+
+
+class Weights(NamedTuple):
+    """What multiplies the inputs u and the states x of chunks; of layers side by side with one more dimension in front.
+
+    For c = 1 these are B and C themselves, for a scan of every step.
+    """
+
+    lam: Tensor  # Λ^c as planes, (2, N)
+    of_u: Tensor  # (rows, c·H): for each direction 2N rows that go into the state, then c·H that go into the outputs
+    of_x: Tensor  # (c·H, 2N for each direction)
+    bias: Tensor | None = None  # (rows,), added to the products with u
 
 
 def chunk_size(length: int, H: int, N: int) -> int:
@@ -28,57 +46,70 @@ def chunk_size(length: int, H: int, N: int) -> int:
     return math.gcd(length, best)
 
 
+def make(lam: Tensor, B: Tensor, C: Tensor, D: Tensor, c: int, dtype: torch.dtype) -> Weights:
+    """The weights of n layers.
+
+    Args:
+        lam: planes (n, 2, N); B: planes (n, 2, N, H), γ included; D: (n, H).
+        C: the real matrix behind Re[C·x], (n, H, 2, N); or (n, H, 2, 2N), for both directions.
+        c: steps of a chunk.
+        dtype: that of the products. `of_u` stays in that of `lam`, as a scale may come to it.
+    """
+    B, C, D = (part.to(lam.dtype) for part in (B, C, D))
+    H, ways = B.shape[3], C.split(B.shape[2], dim=3)
+    if c == 1:
+        return Weights(lam, B.flatten(1, 2), torch.cat([C.flatten(2) for C in ways], dim=2).to(dtype))
+    powers = _powers(lam, c)
+    into = _times_B(powers[:, :c].flip(1), B)  # from Λ^(c-1)·B to B
+    K = torch.cat(ways, dim=1).flatten(2) @ into.flatten(1, 2).flatten(2)
+    of_u, of_x = [into], [_C_times(powers[:, 1:], ways[0])]
+    if len(ways) == 2:
+        of_u.append(into.flip(3))
+        of_x.append(_C_times(powers[:, 1:].flip(1), ways[1]))
+    inside = _inside(K.unflatten(2, (c, H)).split(H, dim=1), D)
+    return Weights(
+        powers[:, c],
+        torch.cat([*(rows.flatten(1, 2) for rows in of_u), inside], dim=1).flatten(2),
+        torch.cat([columns.flatten(1, 2).flatten(2) for columns in of_x], dim=2).to(dtype),
+    )
+
+
+def fold(weights: Weights, scale: Tensor, shift: Tensor) -> Weights:
+    """The weights of one layer that do to x what the given ones do to u = scale ⊙ x + shift; both (H,)."""
+    of_u = weights.of_u.unflatten(1, (-1, len(scale)))
+    scaled, bias = (of_u * scale).flatten(1), (of_u * shift).sum((1, 2))
+    return weights._replace(of_u=scaled.to(weights.of_x.dtype), bias=bias.to(weights.of_x.dtype))
+
+
 def chunked(
-    u: Tensor,
-    lam: Tensor,
-    B: Tensor,
-    C: Tensor,
-    D: Tensor,
-    initial: Tensor,
-    c: int,
-    b: Tensor | None = None,
-    resets: Tensor | None = None,
+    u: Tensor, weights: Weights, initial: Tensor, resets: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Whole sequences.
 
     Args:
         u: (batch, L, H), where c divides L.
-        lam: planes (2, N); B: planes (2, N, H), γ included; D: (H,).
-        C: the real matrix behind Re[C·x], (H, 2, N); or (H, 2, 2N), for both directions.
+        weights: for chunks of c > 1 steps.
         initial: the state before the first step, (batch, 2, N).
-        b: planes (2, N), added to B·u at every step.
         resets: bool (batch, L), true where a new sequence starts, which is at the start of a chunk.
 
     Returns:
         y: (batch, L, H); the states at the starts of chunks, (batch, L/c, 2, N); the state after the last step.
     """
-    N, (batch, length, H) = lam.shape[1], u.shape
-    both = C.shape[2] == 2 * N
-    with torch.autocast(u.device.type, enabled=False):  # the weights are made in their own precision
-        powers = _powers(lam, c)  # Λ^0 ... Λ^c
-        C_powers = [_C_times(powers, one_way) for one_way in C.split(N, dim=2)]
-        K, *K_back = (C_power[:c].flatten(2) @ B.flatten(0, 1) for C_power in C_powers)  # (c, H, H)
-        inside = _toeplitz(torch.cat([K[:1] + D * torch.eye(H, device=D.device, dtype=D.dtype), K[1:]]))
-        into = _times_B(powers[:c], B)
-        b_into = b_out = None
-        if b is not None:
-            b_into = _times_B(powers[:c], b.unsqueeze(-1)).sum(2).flatten()
-            b_out, *b_back = ((C_power[:c].cumsum(0) * b).sum((2, 3)) for C_power in C_powers)  # (c, H)
-        if both:
-            inside = inside + _toeplitz(K_back[0]).transpose(0, 2)
-            b_out = None if b_out is None else b_out + b_back[0].flip(0)
+    N, (batch, length, H) = weights.lam.shape[1], u.shape
+    c, ways = weights.of_u.shape[1] // H, weights.of_x.shape[1] // (2 * N)
+    rows = (ways * 2 * N, c * H)
+    into, inside = weights.of_u.to(weights.of_x.dtype).split(rows)
+    b_into, b_inside = (None, None) if weights.bias is None else weights.bias.split(rows)
 
     chunks = u.reshape(-1, c * H)
-    into, out, initial = into.flip(2), C_powers[0][1:], initial.unsqueeze(1)
-    if both:  # the other direction beside the first: one product for both, and one scan
-        into, out = torch.cat([into, into.flip(2)]), torch.cat([out, C_powers[1][1:].flip(0)], dim=2)
-        b_into = None if b_into is None else b_into.repeat(2)
+    initial = initial.unsqueeze(1)
+    if ways == 2:  # the other direction starts from nothing
         initial = torch.cat([initial, torch.zeros_like(initial)], dim=1)
-    ends = F.linear(chunks, into.reshape(-1, c * H), b_into).view(batch, length // c, -1, 2, N)
+    ends = F.linear(chunks, into, b_into).view(batch, length // c, ways, 2, N)
     news = None if resets is None else resets[:, ::c]
-    starts, final = op.scan_before(ends, powers[c], initial, news, reverse=False)
-    y = F.linear(starts.flatten(2).flatten(0, 1), out.reshape(c * H, -1), None if b_out is None else b_out.flatten())
-    return _add_linear(y, chunks, inside.reshape(c * H, c * H)).view(u.shape), starts[:, :, 0], final[:, 0]
+    starts, final = op.scan_before(ends, weights.lam, initial, news, reverse=False)
+    y = F.linear(starts.flatten(2).flatten(0, 1), weights.of_x, b_inside)
+    return _add_linear(y, chunks, inside).view(u.shape), starts[:, :, 0], final[:, 0]
 
 
 def _add_linear(y: Tensor, x: Tensor, weight: Tensor) -> Tensor:
@@ -87,30 +118,36 @@ def _add_linear(y: Tensor, x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _powers(lam: Tensor, c: int) -> Tensor:
-    """Λ^0 ... Λ^c as planes, (c + 1, 2, N)."""
-    re, im = lam
-    powers = [torch.stack([torch.ones_like(re), torch.zeros_like(im)])]
-    for _ in range(c):
-        p_re, p_im = powers[-1]
-        powers.append(torch.stack([p_re * re - p_im * im, p_re * im + p_im * re]))
-    return torch.stack(powers)
+    """Λ^0 ... Λ^c as planes, (n, c + 1, 2, N)."""
+    re, im = lam.unbind(1)
+    powers = [torch.stack([torch.ones_like(re), torch.zeros_like(im)], dim=1), lam]
+    for d in range(2, c + 1):
+        powers.append(multiply(powers[d // 2], powers[d - d // 2]))
+    return torch.stack(powers, dim=1)
 
 
 def _C_times(powers: Tensor, C: Tensor) -> Tensor:
-    """C·Λ^d, as the real matrix behind Re[C·Λ^d·x]: (powers, H, 2, N)."""
-    re, im = powers.unsqueeze(2).unbind(1)
-    return torch.stack([C[:, 0] * re + C[:, 1] * im, C[:, 1] * re - C[:, 0] * im], dim=2)
+    """C·Λ^d, as the real matrix behind Re[C·Λ^d·x]: (n, powers, H, 2, N)."""
+    re, im = powers.unsqueeze(2).unbind(3)
+    C_re, C_im = C.unsqueeze(1).unbind(3)
+    return torch.stack([C_re * re + C_im * im, C_im * re - C_re * im], dim=3)
 
 
 def _times_B(powers: Tensor, B: Tensor) -> Tensor:
-    """Λ^d·B as planes, (2, N, powers, H)."""
-    re, im = powers.permute(1, 2, 0).unsqueeze(-1)
-    B_re, B_im = B.unsqueeze(2)
-    return torch.stack([re * B_re - im * B_im, re * B_im + im * B_re])
+    """Λ^d·B as planes, (n, 2, N, powers, H)."""
+    re, im = powers.permute(2, 0, 3, 1).unsqueeze(-1)
+    B_re, B_im = B.unsqueeze(3).unbind(1)
+    return torch.stack([re * B_re - im * B_im, re * B_im + im * B_re], dim=1)
 
 
-def _toeplitz(K: Tensor) -> Tensor:
-    """(c, H, H) to (c, H, c, H): K_{i-j} at i, j, and zero above."""
-    c = K.shape[0]
-    d, i, j = torch.meshgrid(*[torch.arange(c, device=K.device)] * 3, indexing="ij")
-    return torch.einsum("dij,dab->iajb", (i - j == d).to(K.dtype), K)
+def _inside(K: Sequence[Tensor], D: Tensor) -> Tensor:
+    """From a chunk's inputs to its outputs, (n, c·H, c, H), given (n, H, c, H) for each direction: K_{c-1} ... K_0.
+
+    u_j reaches y_i through K_{i-j}, which in the row of y_i is at place j: all rows are parts of one long row.
+    """
+    H, c = K[0].shape[1:3]
+    D = D.unsqueeze(2) * torch.eye(H, device=D.device, dtype=D.dtype)  # its gradient is one kernel, diag_embed's n
+    row = F.pad(K[0], (0, 0, 0, c - 1)) + F.pad(D.unsqueeze(2), (0, 0, c - 1, c - 1))
+    if len(K) == 2:
+        row = row + F.pad(K[1].flip(2), (0, 0, c - 1, 0))
+    return torch.cat([row[:, :, c - 1 - i : 2 * c - 1 - i] for i in range(c)], dim=1)

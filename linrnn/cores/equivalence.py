@@ -61,10 +61,10 @@ def real_form(lru: LRU) -> RNN:
         device=lru.B.device,
         dtype=lru.B.dtype,
     )
-    re, im = lru.eigenvalues().real, lru.eigenvalues().imag
+    (re, im), B, C, D = lru._planes()
     blocks = torch.stack([torch.stack([re, -im], dim=-1), torch.stack([im, re], dim=-1)], dim=-2)
     rnn.A.copy_(torch.block_diag(*blocks))
-    rnn.B.copy_(lru._B().movedim(0, 1).flatten(0, 1))  # pair by pair
-    rnn.C.copy_(lru._C().movedim(1, 2).flatten(1))
-    rnn.D.copy_(lru.D)
+    rnn.B.copy_(B.movedim(0, 1).flatten(0, 1))  # pair by pair
+    rnn.C.copy_(C.movedim(1, 2).flatten(1))
+    rnn.D.copy_(D)
     return rnn

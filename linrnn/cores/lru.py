@@ -1,6 +1,7 @@
 """The Linear Recurrent Unit: x_k = Λ·x_{k-1} + γ ⊙ (B·u_k), y_k = Re[C·x_k] + D ⊙ u_k."""
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -8,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn import spectrum
-from linrnn.cores.base import Core, check_length, last_real
-from linrnn.cores.chunked import chunk_size, chunked
+from linrnn.cores.base import Core, check_length, last_real, output_dtype
+from linrnn.cores.chunked import Weights, chunk_size, chunked, fold, make
 from linrnn.errors import wrong_value
 from linrnn.recurrence import scan_planes
 from linrnn.recurrence.op import carry_dtype
@@ -31,6 +32,15 @@ class Dense(NamedTuple):
     B: Tensor
     C: Tensor
     D: Tensor
+
+
+class Planes(NamedTuple):
+    """A layer's system on real planes; of layers side by side with one more dimension in front."""
+
+    lam: Tensor  # Λ, (2, N), in the type in which the state is carried
+    B: Tensor  # γ ⊙ B, (2, N, H)
+    C: Tensor  # the real matrix behind Re[C·x], (H, 2, N) or (H, 2, 2N): Re C and -Im C
+    D: Tensor  # (H,)
 
 
 class LRU(Core):
@@ -114,14 +124,15 @@ class LRU(Core):
 
     def eigenvalues(self) -> Tensor:
         """Λ, complex (N,)."""
-        return from_planes(self._lam())
+        return from_planes(self._planes().lam)
 
     def kernel(self, length: int) -> Tensor:
         """The impulse response: (length, H, H), what y_k gains for a unit in each feature of u_0."""
         self._require_causal("kernel")
         check_length(length)
-        lam = self.eigenvalues().to(torch.complex128)  # the phase of λ^k turns k times: single precision loses it
-        B, C = (from_planes(planes.double()) for planes in (self._B().movedim(2, 0), self._C()))
+        planes = self._planes()
+        # the phase of λ^k turns k times: single precision loses it
+        lam, B, C = (from_planes(part.double()) for part in (planes.lam, planes.B.movedim(2, 0), planes.C))
         C = C.conj()  # behind Re[C·x] are Re C and -Im C
         k = torch.arange(length, device=lam.device).unsqueeze(1)
         powers = torch.polar(lam.abs() ** k, lam.angle() * k)
@@ -131,9 +142,10 @@ class LRU(Core):
     def to_dense(self) -> Dense:
         """The same map as a real system with 2N states: the real parts, then the imaginary parts."""
         self._require_causal("to_dense")
-        re, im = (torch.diag(plane) for plane in self._lam())
+        lam, B, C, D = self._planes()
+        re, im = (torch.diag(plane) for plane in lam)
         A = torch.cat([torch.cat([re, -im], dim=1), torch.cat([im, re], dim=1)])
-        return Dense(A, self._B().flatten(0, 1), self._C().flatten(1), torch.diag(self.D))
+        return Dense(A, B.flatten(0, 1), C.flatten(1), torch.diag(D))
 
     def extra_repr(self) -> str:
         ring = f"r_min={self.r_min:g}, r_max={self.r_max:g}, max_phase={self.max_phase:g}"
@@ -148,15 +160,15 @@ class LRU(Core):
         resets: Tensor | None,
         group: "torch.distributed.ProcessGroup | None",
     ) -> tuple[Tensor, Tensor | None]:
-        lam, C = self._lam(), self._C()
         c = self._chunk(u) if resets is None and group is None else 1
         if c > 1:
             initial = self._zero_state(u.shape[0]) if state is None else state
-            y, starts, final = chunked(u, lam, self._B(), C, self.D, initial, c)
+            y, starts, final = chunked(u, prepare([self], u)[0], initial)
             if self.bidirectional:
                 return y, None
             return y, final if lengths is None else self._state_inside(u, starts, lengths, c)
-        Bu = F.linear(u, self._B().flatten(0, 1)).unflatten(-1, (2, self.d_state))
+        lam, B, C, _ = self._planes()
+        Bu = F.linear(u, B.flatten(0, 1)).unflatten(-1, (2, self.d_state))
         x, final = scan_planes(Bu, lam, state, resets=resets, group=group)
         y = F.linear(x.flatten(-2), C[..., : self.d_state].flatten(1))
         if self.bidirectional:
@@ -168,31 +180,30 @@ class LRU(Core):
         return self._add_Du(y, u), final
 
     def folded(
-        self, x: Tensor, scale: Tensor, shift: Tensor, resets: Tensor | None = None
+        self, x: Tensor, scale: Tensor, shift: Tensor, resets: Tensor | None = None, weights: Weights | None = None
     ) -> tuple[Tensor, Tensor | None, Tensor]:
         """What the layer gives on u = scale ⊙ x + shift, without making u: y, d and e of y + d ⊙ x + e; d None for 0.
 
         For sequences that start from zero: x is (batch, length, H), scale and shift are (H,). Resets, bool (batch,
-        length), come at multiples of `ALIGNED` steps.
+        length), come at multiples of `ALIGNED` steps. The weights are the layer's own, as `prepare` makes them for
+        many layers; None to make them here.
         """
-        lam, B, C = self._lam(), self._B(), self._C()
-        b, e = (B * shift).sum(-1), self.D * shift
-        B, D = B * scale, self.D * scale
-        c = self._chunk(x) if resets is None else math.gcd(self._chunk(x), ALIGNED)
-        if c > 1:
-            y, _, _ = chunked(x, lam, B, C, D, self._zero_state(x.shape[0]), c, b, resets)
-            return y, None, e
-        Bu = F.linear(x, B.flatten(0, 1), b.flatten()).unflatten(-1, (2, self.d_state))
-        y = F.linear(scan_planes(Bu, lam, resets=resets)[0].flatten(-2), C[..., : self.d_state].flatten(1))
-        if self.bidirectional:
-            back, _ = scan_planes(Bu, lam, reverse=True, resets=resets)
-            y = y + F.linear(back.flatten(-2), C[..., self.d_state :].flatten(1))
-        return y, D, e
+        weights = prepare([self], x, aligned=resets is not None)[0] if weights is None else weights
+        weights = fold(weights, scale, shift)
+        if weights.of_u.shape[1] > self.d_model:
+            y, _, _ = chunked(x, weights, self._zero_state(x.shape[0]), resets)
+            return y, None, torch.zeros_like(shift)
+        C, *C_back = weights.of_x.split(2 * self.d_state, dim=1)
+        Bu = F.linear(x, weights.of_u, weights.bias).unflatten(-1, (2, self.d_state))
+        y = F.linear(scan_planes(Bu, weights.lam, resets=resets)[0].flatten(-2), C)
+        if C_back:
+            back, _ = scan_planes(Bu, weights.lam, reverse=True, resets=resets)
+            y = y + F.linear(back.flatten(-2), C_back[0])
+        return y, self.D * scale, self.D * shift
 
     def _chunk(self, u: Tensor) -> int:
         """How many steps go into one matrix product."""
-        half = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else u.dtype
-        if not u.is_cuda or half not in (torch.bfloat16, torch.float16):
+        if not u.is_cuda or output_dtype(u, carry_dtype(self.B.dtype)) not in (torch.bfloat16, torch.float16):
             return 1
         return chunk_size(u.shape[1], self.d_model, self.d_state)
 
@@ -202,29 +213,48 @@ class LRU(Core):
         start = starts.gather(1, chunk.view(-1, 1, 1, 1).expand(-1, 1, *starts.shape[2:])).squeeze(1)
         steps = chunk * c + torch.arange(c, device=u.device)
         part = u.gather(1, steps.unsqueeze(-1).expand(-1, -1, u.shape[2]))
-        Bu = F.linear(part, self._B().flatten(0, 1)).unflatten(-1, (2, self.d_state))
-        start = start.to(self._zero_state(0).dtype)
-        x, _ = scan_planes(Bu, self._lam(), start)
+        lam, B, _, _ = self._planes()
+        Bu = F.linear(part, B.flatten(0, 1)).unflatten(-1, (2, self.d_state))
+        start = start.to(lam.dtype)
+        x, _ = scan_planes(Bu, lam, start)
         return last_real(x, lengths - chunk.squeeze(1) * c, start)
 
     def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        Bu = F.linear(u, self._B().flatten(0, 1)).unflatten(-1, (2, self.d_state))
-        x = multiply(self._lam(), state) + Bu
-        y = F.linear(x.flatten(-2).to(Bu.dtype), self._C().flatten(1))
+        lam, B, C, _ = self._planes()
+        Bu = F.linear(u, B.flatten(0, 1)).unflatten(-1, (2, self.d_state))
+        x = multiply(lam, state) + Bu
+        y = F.linear(x.flatten(-2).to(Bu.dtype), C.flatten(1))
         return self._add_Du(y, u), x
 
-    def _lam(self) -> Tensor:
-        """Λ as planes (2, N), in the type in which the state is carried."""
-        nu_theta = [p.to(carry_dtype(p.dtype)) for p in map(self.get_parameter, LAMBDA[self.parameterization])]
-        if self.parameterization == "stable_exp":
-            return spectrum.stable_exp(*nu_theta)
-        return spectrum.exp(*nu_theta) if self.parameterization == "exp" else nu_theta[0]
+    def _learned(self) -> dict[str, Tensor]:
+        """The parameters by name."""
+        return {name: getattr(self, name) for name in (*self.recurrent_names, "C", "D")}
 
-    def _B(self) -> Tensor:
-        """γ ⊙ B as planes (2, N, H)."""
-        return self.B if self.gamma_log is None else torch.exp(self.gamma_log).unsqueeze(-1) * self.B
+    def _planes(self, learned: Mapping[str, Tensor] | None = None) -> Planes:
+        """The system of this layer; or, from their parameters stacked, of layers that have its options."""
+        learned = self._learned() if learned is None else learned
+        B, C = learned["B"], learned["C"]
+        lam, *theta = (learned[name].to(carry_dtype(B.dtype)) for name in LAMBDA[self.parameterization])
+        if theta:
+            exp = spectrum.stable_exp if self.parameterization == "stable_exp" else spectrum.exp
+            lam = exp(lam, *theta).movedim(0, -2)
+        if self.normalize:
+            B = torch.exp(learned["gamma_log"])[..., None, :, None] * B
+        re, im = C.unbind(-2)
+        return Planes(lam, B, torch.stack([re, -im], dim=-2), learned["D"])
 
-    def _C(self) -> Tensor:
-        """The real matrix behind Re[C·x], (H, 2, N): Re C and -Im C."""
-        re, im = self.C.unbind(1)
-        return torch.stack([re, -im], dim=1)
+
+def prepare(layers: Sequence[LRU], u: Tensor, aligned: bool = False) -> list[Weights]:
+    """The weights of layers with the same options, for inputs like u: as many operations for all as for one.
+
+    They are made in the parameters' precision, whatever autocast says. With `aligned`, sequences start at multiples of
+    `ALIGNED` steps, and so do chunks.
+    """
+    first = layers[0]
+    c = math.gcd(first._chunk(u), ALIGNED) if aligned else first._chunk(u)
+    dtype = output_dtype(u, carry_dtype(first.B.dtype))
+    learned = [layer._learned() for layer in layers]
+    with torch.autocast(u.device.type, enabled=False):
+        stacked = {name: torch.stack([each[name] for each in learned]) for name in learned[0]}
+        lam, of_u, of_x, _ = make(*first._planes(stacked), c, dtype)
+    return [Weights(*parts) for parts in zip(lam.unbind(), of_u.unbind(), of_x.unbind(), strict=True)]

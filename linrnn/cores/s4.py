@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from linrnn import spectrum
 from linrnn.cores import ssm
-from linrnn.cores.base import Core, check_length
+from linrnn.cores.base import Core, check_length, output_dtype
 from linrnn.cores.convolution import convolve
 from linrnn.cores.lru import Dense
 from linrnn.cores.ssm import divide, times
@@ -144,7 +144,7 @@ class S4(Core):
         with torch.autocast(u.device.type, enabled=False):  # kernel and transforms in float32 or better
             y, final = self._convolved(u.to(carry), state, lengths)
             y = self._add_Du(y, u)
-        return y.to(ssm.output_dtype(u, carry)), final
+        return y.to(output_dtype(u, carry)), final
 
     def _convolved(self, u: Tensor, state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
         L, system = int(u.shape[1]), self._system()  # the number of squarings is that of one length
@@ -164,7 +164,7 @@ class S4(Core):
             x = _step(system, state.movedim(1, 0), u.to(system.delta.dtype))
             y = torch.einsum("cbhn,chn->bh", x, 2 * ssm.conj(system.c[:, 0]))
             y = self._add_Du(y, u)
-        return y.to(ssm.output_dtype(u, system.delta.dtype)), x.movedim(0, 1)
+        return y.to(output_dtype(u, system.delta.dtype)), x.movedim(0, 1)
 
     def _system(self) -> "System":
         p, b, c, re, im, delta = (

@@ -1,12 +1,14 @@
 """S5: one diagonal state-space model for all features, on the same scan as the LRU."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
 from linrnn import spectrum
 from linrnn.cores import ssm
 from linrnn.cores.base import Core
-from linrnn.cores.lru import LRU
+from linrnn.cores.lru import LRU, Planes
 from linrnn.errors import wrong_type, wrong_value
 from linrnn.recurrence.op import carry_dtype
 
@@ -89,20 +91,11 @@ class S5(LRU):
     def extra_repr(self) -> str:
         return f"{Core.extra_repr(self)}, blocks={self.blocks}, dt_min={self.dt_min:g}, dt_max={self.dt_max:g}"
 
-    def _lam(self) -> Tensor:
-        return self._discretized()[0]
-
-    def _B(self) -> Tensor:
-        """B̄ as planes (2, N, H), in the type of the parameters."""
-        delta = torch.exp(self.delta_log.to(carry_dtype(self.B.dtype)))
-        return ssm.times((delta * self._discretized()[1]).unsqueeze(-1).to(self.B.dtype), self.B)
-
-    def _C(self) -> Tensor:
-        return 2 * super()._C()
-
-    def _discretized(self) -> tuple[Tensor, Tensor]:
-        """Planes (2, N) of λ, and of what Δ·B is multiplied by."""
-        carry = carry_dtype(self.B.dtype)
-        delta_log = self.delta_log.to(carry)
-        nu = spectrum.stable(delta_log + self.a_re_log.to(carry))
-        return ssm.discretize(torch.stack([-nu, torch.exp(delta_log) * self.a_im.to(carry)]), "zoh")
+    def _planes(self, learned: Mapping[str, Tensor] | None = None) -> Planes:
+        learned = self._learned() if learned is None else learned
+        B, (re, im) = learned["B"], learned["C"].unbind(-2)
+        a_re_log, a_im, delta_log = (learned[name].to(carry_dtype(B.dtype)) for name in self.recurrent_names[:3])
+        delta, nu = torch.exp(delta_log), spectrum.stable(delta_log + a_re_log)
+        lam, gain = ssm.discretize(torch.stack([-nu, delta * a_im]), "zoh")
+        B = ssm.times((delta * gain).unsqueeze(-1).to(B.dtype), B.movedim(-3, 0)).movedim(0, -3)
+        return Planes(lam.movedim(0, -2), B, torch.stack([2 * re, -2 * im], dim=-2), learned["D"])

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from linrnn.cores.base import Core, check_length, last_real
+from linrnn.cores.base import Core, check_length, last_real, output_dtype
 from linrnn.cores.convolution import convolve
 from linrnn.cores.lru import Dense
 from linrnn.errors import wrong_value
@@ -101,13 +101,6 @@ def check_step_sizes(dt_min: float, dt_max: float) -> None:
 def check_choice(name: str, came: object, choices: object) -> None:
     if came not in get_args(choices):
         raise wrong_value(name, " or ".join(map(repr, get_args(choices))), repr(came))
-
-
-def output_dtype(u: Tensor, carry: torch.dtype) -> torch.dtype:
-    """As a matrix product would give it: that of u, or autocast's."""
-    if torch.is_autocast_enabled(u.device.type) and carry != torch.float64:
-        return torch.get_autocast_dtype(u.device.type)
-    return u.dtype
 
 
 def right_aligned(u: Tensor, lengths: Tensor) -> Tensor:

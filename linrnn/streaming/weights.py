@@ -58,7 +58,15 @@ def _fold_block(block: Block) -> tuple[Tensor, ...]:
         assert norm.running_var is not None
         scale = scale * torch.rsqrt(norm.running_var + norm.eps)
         shift = shift - norm.running_mean * scale
-    B = core._B().flatten(0, 1)
-    into = core._lam().flatten(), B * scale, B @ shift
-    out = core._C().flatten(1), core.D * scale, core.D * shift
-    return *into, *out, block.mixing.weight, block.mixing.bias
+    lam, B, C, D = core._planes()
+    B = B.flatten(0, 1)
+    return (
+        lam.flatten(),
+        B * scale,
+        B @ shift,
+        C.flatten(1),
+        D * scale,
+        D * shift,
+        block.mixing.weight,
+        block.mixing.bias,
+    )

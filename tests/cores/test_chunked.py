@@ -1,14 +1,16 @@
 """The LRU over chunks computes the same map as step by step, and so do its gradients."""
 
+import copy
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import linrnn
 from linrnn.cores.chunked import chunk_size
-from linrnn.cores.lru import Parameterization
+from linrnn.cores.lru import Parameterization, prepare
 from tests.helpers import gradients, oracle, relative_error
 
 FLOAT64: dict[str, Any] = {"dtype": torch.float64}
@@ -91,6 +93,100 @@ def test_a_scale_and_a_shift_fold_into_the_weights(
     y, d, e = layer.folded(x, scale, shift)
     expected, _ = layer(scale * x + shift)
     assert relative_error(y + e if d is None else y + d * x + e, expected) < 1e-12
+
+
+LAYERS = pytest.mark.parametrize(
+    ("core", "options"),
+    [
+        (linrnn.LRU, {}),
+        (linrnn.LRU, {"parameterization": "exp", "normalize": False}),
+        (linrnn.LRU, {"parameterization": "real_imag"}),
+        (linrnn.S5, {}),
+    ],
+    ids=["LRU", "exp", "real_imag", "S5"],
+)
+
+
+@LAYERS
+@DIRECTIONS
+@pytest.mark.parametrize("c", [1, 2, 4])
+def test_weights_of_layers_made_together(
+    core: type[linrnn.LRU], options: dict[str, Any], bidirectional: bool, c: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of each layer are the definition's, and so are the gradients."""
+    in_chunks(monkeypatch, c)
+    layers = nn.ModuleList(core(3, 5, bidirectional=bidirectional, **options, **FLOAT64) for _ in range(3))
+    made: list[Any] = prepare(list(layers), torch.randn(2, 16, 3, **FLOAT64))  # type: ignore[arg-type]
+    came = [part for weights in made for part in (weights.lam, weights.of_u, weights.of_x)]
+    expected = [part for layer in layers for part in defined(layer, c)]
+    seeds = [torch.randn_like(part) for part in expected]
+    D = torch.cat([layer.D for layer in layers])  # type: ignore[misc]  # in chunks only it is among the weights
+    results = []
+    for parts in (came, expected):
+        loss = torch.stack([(seed * part).sum() for seed, part in zip(seeds, parts, strict=True)]).sum()
+        loss = loss + D.sum()
+        results.append([*parts, *gradients(layers, loss).values()])
+    for one, other in zip(*results, strict=True):
+        assert one.shape == other.shape
+        assert relative_error(one, other) < 1e-12
+
+
+def defined(layer: Any, c: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Λ^c, and what multiplies the inputs and the states of a chunk, in complex numbers and block by block."""
+    planes = layer._planes()
+    lam, B, D, steps = torch.complex(*planes.lam), torch.complex(*planes.B), torch.diag(planes.D), range(c)
+    Cs = torch.complex(*planes.C.movedim(1, 0)).conj().split(len(lam), dim=1)
+
+    def K(i: int, j: int) -> Tensor:
+        total = D if i == j else torch.zeros_like(D)
+        for C, d in zip(Cs, (i - j, j - i), strict=False):
+            total = total + (C * lam**d @ B).real if d >= 0 else total
+        return total
+
+    into = [torch.cat([lam[:, None] ** (c - 1 - j) * B for j in steps], dim=1)]
+    into.append(torch.cat([lam[:, None] ** j * B for j in steps], dim=1))
+    of_u = [torch.cat([matrix.real, matrix.imag]) for matrix in into[: len(Cs) if c > 1 else 1]]
+    inside = [torch.cat([K(i, j) for j in steps], dim=1) for i in steps if c > 1]
+    out = [torch.cat([Cs[0] * lam ** (i + 1 if c > 1 else 0) for i in steps])]
+    out += [torch.cat([C * lam ** (c - i if c > 1 else 0) for i in steps]) for C in Cs[1:]]
+    of_x = torch.cat([torch.cat([matrix.real, -matrix.imag], dim=1) for matrix in out], dim=1)
+    return torch.view_as_real(lam**c).T, torch.cat([*of_u, *inside]), of_x
+
+
+@pytest.mark.parametrize("c", [1, 4])
+def test_weights_of_many_layers_take_as_many_operations_as_those_of_one(
+    c: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_chunks(monkeypatch, c)
+    names = []
+    for depth in (1, 6):
+        layers = [linrnn.LRU(3, 5) for _ in range(depth)]
+        with Operations() as operations:
+            prepare(layers, torch.randn(2, 16, 3))
+        names.append(operations.names)
+    assert names[0] == names[1]
+
+
+class Operations(TorchDispatchMode):
+    """The names of what runs inside."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_in_half_precision_without_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights of chunks are made in the type of the state, and rounded then."""
+    layer, u = linrnn.LRU(6, 5, r_max=0.9), torch.randn(2, 16, 6)
+    expected, _ = copy.deepcopy(layer).double()(u.double())
+    in_chunks(monkeypatch, 4)
+    y, _ = layer.bfloat16()(u.bfloat16())
+    assert y.dtype == torch.bfloat16
+    assert relative_error(y, expected) < 2e-2
 
 
 def test_the_size_of_a_chunk_divides_the_length_and_falls_with_the_width() -> None:

@@ -167,6 +167,18 @@ def test_the_fused_block_is_the_plain_one(
         assert relative_error(came, expected) < 1e-9
 
 
+def test_blocks_that_differ_are_not_fused() -> None:
+    """Their weights cannot be made together."""
+    config = linrnn.ModelConfig(channels=3, classes=4, d_model=6, d_state=8, depth=2)
+    model: Any = linrnn.Model(config).double()
+    inputs = torch.randn(4, 16, 3, dtype=torch.float64)
+    with patch("linrnn.model.fused.available", lambda x: True):
+        assert None not in model._prepared(torch.randn(4, 16, 6), None)
+        model.blocks[1].core = linrnn.LRU(6, 8, parameterization="exp", dtype=torch.float64)
+        output = model(inputs)
+    assert relative_error(output, model(inputs)) < 1e-12
+
+
 def _gelu_skip(y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None, which: Tensor | None) -> Tensor:
     return fused.masked(F.gelu(y + e if x is None else y + d * x + e), mask, which)
 
