@@ -15,7 +15,7 @@ class Core(nn.Module):
     """
 
     D: nn.Parameter
-    compiles = True  # not where a kernel of PyTorch walks step by step: its compiler has nothing to gain there
+    compiles = True  # not where a kernel of PyTorch walks step by step, which its compiler would unroll
     state_shape: tuple[int, ...]
     recurrent_names: tuple[str, ...]
 

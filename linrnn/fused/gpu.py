@@ -25,11 +25,11 @@ class Tile(NamedTuple):
 
 
 TILES = {
-    "gelu_skip": Tile(64, 32, 32, 4),
-    "gelu_skip_backward": Tile(64, 16, 128, 4, stages=3),
-    "glu_skip": Tile(64, 32, 32, 4),
-    "glu_skip_backward": Tile(64, 16, 128, 4, stages=3),
-    "moments": Tile(64, 16, 256, 4, unroll=8),
+    "gelu_skip": Tile(64, 16, 16, 2),
+    "gelu_skip_backward": Tile(64, 8, 128, 2, stages=3),
+    "glu_skip": Tile(64, 16, 16, 4),
+    "glu_skip_backward": Tile(64, 8, 128, 2, stages=3),
+    "moments": Tile(256, 8, 256, 4, stages=4),
     "sum_parts": Tile(8, 256, 256, 4, stages=4),
 }
 ASSEMBLY = tl.constexpr(not triton.knobs.runtime.interpret)  # the interpreter has none

@@ -146,9 +146,9 @@ def _steps(
     group: Processes,
 ) -> tuple[Callable[[Tensor], Tensor], Callable[..., Tensor]]:
     """What trains on the examples of some indices and returns the loss, and what predicts."""
-    fast = settings.compile and device.type == "cuda" and model.compiles
+    fast = settings.compile and device.type == "cuda"
     wrapped: Callable[..., Tensor] = group.wrap(model)
-    if fast:
+    if fast and model.compiles:
         torch.compiler.reset()  # it compiles code only so often, and what an earlier run changed it calls a variable
         wrapped = torch.compile(wrapped)
     mixed = torch.autocast(device.type, torch.bfloat16, enabled=_precision(device, settings) == "bfloat16")
