@@ -66,6 +66,16 @@ def test_the_block_by_hand(kind: dict[str, int], norm: str, mixing: str) -> None
     assert relative_error(model(inputs), expected) < 1e-12
 
 
+@pytest.mark.parametrize("kind", [{"channels": 40}, {"vocabulary": 40}], ids=["pixels", "tokens"])
+def test_weights_start_with_a_variance_of_one_over_their_inputs(kind: dict[str, int]) -> None:
+    torch.manual_seed(0)
+    model = linrnn.Model(linrnn.ModelConfig(**kind, classes=300, d_model=200, d_state=5, depth=1, documents=1))
+    for module, inputs in ((model.encoder, 40), (model.blocks[0].mixing, 200), (model.head, 200)):
+        assert isinstance(module, nn.Linear | nn.Embedding)
+        assert float(module.weight.std()) == pytest.approx(inputs**-0.5, rel=0.05)
+        assert isinstance(module, nn.Embedding) or not module.bias.any()
+
+
 def test_depth_zero_is_encoder_and_head() -> None:
     model = _model(channels=3, depth=0)
     inputs = _inputs({"channels": 3})

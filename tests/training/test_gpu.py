@@ -21,14 +21,18 @@ def losses(run: object) -> torch.Tensor:
     return torch.tensor([record["loss"] for record in run.metrics()], dtype=torch.float64)  # type: ignore[attr-defined]
 
 
-def test_a_captured_step_trains_as_the_plain_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("core", ["lru", "rnn", "gru", "lstm"])
+def test_captured_steps_and_predictions_are_as_plain_ones(core: str, tmp_path: Path) -> None:
+    """Also of cores that are not compiled, as their kernels walk step by step."""
     with tiny_world():
         captured, plain = (
-            train_tiny(tmp_path / name, *CHANGES, settings=settings)
+            train_tiny(tmp_path / name, *CHANGES, f"model.core={core}", settings=settings)
             for name, settings in (("captured", CAPTURED), ("plain", PLAIN))
         )
     assert (losses(captured) - losses(plain)).abs().max() < 0.02  # both in bfloat16, added up in other orders
     assert losses(captured)[-1] < losses(captured)[0] - 0.1
+    for one, other in zip(captured.metrics(), plain.metrics(), strict=True):
+        assert one["accuracy"] == pytest.approx(other["accuracy"], abs=0.1)
 
 
 def test_a_stopped_run_goes_on_to_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
