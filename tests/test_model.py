@@ -19,6 +19,7 @@ from linrnn.model import BatchNorm
 from tests.helpers import gradients, relative_error
 
 SMALL: dict[str, Any] = {"classes": 4, "d_model": 6, "d_state": 5, "depth": 2}
+WIDE: dict[str, Any] = {"classes": 300, "d_model": 200, "d_state": 5, "depth": 1}
 CORES = [
     pytest.param({"core": "lru"}, id="lru"),
     pytest.param({"core": "rnn"}, id="tanh"),
@@ -69,11 +70,11 @@ def test_the_block_by_hand(kind: dict[str, int], norm: str, mixing: str) -> None
 @pytest.mark.parametrize("kind", [{"channels": 40}, {"vocabulary": 40}], ids=["pixels", "tokens"])
 def test_weights_start_with_a_variance_of_one_over_their_inputs(kind: dict[str, int]) -> None:
     torch.manual_seed(0)
-    model = linrnn.Model(linrnn.ModelConfig(**kind, classes=300, d_model=200, d_state=5, depth=1, documents=1))
-    for module, inputs in ((model.encoder, 40), (model.blocks[0].mixing, 200), (model.head, 200)):
-        assert isinstance(module, nn.Linear | nn.Embedding)
-        assert float(module.weight.std()) == pytest.approx(inputs**-0.5, rel=0.05)
-        assert isinstance(module, nn.Embedding) or not module.bias.any()
+    model = linrnn.Model(linrnn.ModelConfig(channels=kind.get("channels"), vocabulary=kind.get("vocabulary"), **WIDE))
+    for name, inputs in (("encoder", 40), ("blocks.0.mixing", 200), ("head", 200)):
+        parameters = dict(model.get_submodule(name).named_parameters())
+        assert float(parameters.pop("weight").detach().std()) == pytest.approx(inputs**-0.5, rel=0.05)
+        assert not any(bias.any() for bias in parameters.values())
 
 
 def test_depth_zero_is_encoder_and_head() -> None:
