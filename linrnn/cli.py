@@ -118,13 +118,14 @@ def train(
 
 @app.command("eval")
 def evaluate_run(run: RunFolder, split: Split = "test", weights: Weights = "best", device: Device = None) -> None:
-    """The accuracy of a run's weights on a split.
+    """The accuracy and the loss of a run's weights on a split.
 
     **Example**: `linrnn eval runs/recall-lru --split validation`
     """
     model, examples, where = _load(run, split, weights, device)
-    accuracy = evaluate(lambda x, n: model(x, lengths=n), model, examples, Run.open(run).recipe.training.batch_size)
-    out.print(f"{accuracy:.2%} of {len(examples):,} {split} examples right, {where}")
+    size = Run.open(run).recipe.training.batch_size
+    accuracy, loss = evaluate(lambda x, n: model(x, lengths=n), model, examples, size)
+    out.print(f"{accuracy:.2%} of {len(examples):,} {split} examples right, loss {loss:.4f}, {where}")
 
 
 @app.command()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -117,10 +117,11 @@ def _train(run: Run, recipe: Recipe, settings: Settings, group: Processes, *, ne
             loss = _mean_loss(losses, progress.step, training.eval_every, run, model)
             progress.seconds = time.perf_counter() - started
             if at_end and group.first:
-                accuracy = evaluate(predict, model, validation, training.batch_size)
+                accuracy, validation_loss = evaluate(predict, model, validation, training.batch_size)
                 if accuracy > progress.best_accuracy:
                     progress.best_step, progress.best_accuracy = progress.step, accuracy
-                record = {"step": progress.step, "loss": loss, "accuracy": accuracy, "rate": rate}
+                record = {"step": progress.step, "loss": loss, "validation_loss": validation_loss}
+                record |= {"accuracy": accuracy, "rate": rate}
                 run.log({**record, "seconds": round(progress.seconds, 3)})
                 run.log_spectrum(progress.step, _spectrum(model))
                 report.evaluated(record)
@@ -194,20 +195,28 @@ def _row(model: Model, examples: Examples, training: Training) -> int | None:
     return packing.row_length(longest, size * examples.inputs.shape[1])
 
 
+class Evaluation(NamedTuple):
+    """Means over all examples."""
+
+    accuracy: float
+    loss: float
+
+
 @torch.no_grad()
-def evaluate(predict: Callable[..., Tensor], model: nn.Module, examples: Examples, batch_size: int) -> float:
-    """The accuracy on all examples, in eval mode."""
+def evaluate(predict: Callable[..., Tensor], model: nn.Module, examples: Examples, batch_size: int) -> Evaluation:
+    """How well a model does on all examples, in eval mode."""
     training = model.training
     model.eval()
     device = examples.targets.device
-    right = torch.zeros((), dtype=torch.int64, device=device)
+    right, loss = torch.zeros((), dtype=torch.int64, device=device), torch.zeros((), device=device)
     for start in range(0, len(examples), batch_size):
         indices = torch.arange(start, start + batch_size, device=device)
         inputs, lengths, targets = examples(indices % len(examples))  # the last batch is filled up, all have one shape
-        hits = predict(inputs, lengths).argmax(-1) == targets
-        right += (hits & (indices < len(examples))).sum()
+        logits, real = predict(inputs, lengths), indices < len(examples)
+        right += ((logits.argmax(-1) == targets) & real).sum()
+        loss += torch.where(real, F.cross_entropy(logits, targets, reduction="none"), 0).sum()
     model.train(training)
-    return int(right) / len(examples)
+    return Evaluation(int(right) / len(examples), float(loss) / len(examples))
 
 
 def _mean_loss(losses: Tensor, step: int, every: int, run: Run, model: Model) -> float:
@@ -254,11 +263,11 @@ def _finish(
     from linrnn.training import pictures  # Matplotlib loads when it is needed
 
     test, size = Examples(task, task.test, device), recipe.training.batch_size
-    accuracy = {"last": evaluate(predict, model, test, size)}
+    accuracy = {"last": evaluate(predict, model, test, size).accuracy}
     pictures.curve(run)
     pictures.spectrum(run, model)
     checkpoint.restore_weights(checkpoint.path_of(run.checkpoints, progress.best_step), model)
-    accuracy["best"] = evaluate(predict, model, test, size)
+    accuracy["best"] = evaluate(predict, model, test, size).accuracy
     run.finish(
         {
             "task": recipe.task,

@@ -17,14 +17,18 @@ BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#999999"  # told apart by colour-bli
 
 
 def curve(run: Run) -> None:
-    """curve.png: training loss and validation accuracy over steps."""
+    """curve.png: loss on training and validation, and validation accuracy, over steps."""
     records = run.metrics()
     steps = [record["step"] for record in records]
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     left = figure.add_subplot()
     losses = [record["loss"] for record in records]
-    left.plot(steps, losses, color=ORANGE, marker=".")
-    left.set(xlabel="step", ylabel="training loss", ylim=(0, 1.05 * max(losses)), title=_title(run))
+    left.plot(steps, losses, color=ORANGE, marker=".", label="training")
+    left.plot(
+        steps, [record.get("validation_loss", math.nan) for record in records], color=ORANGE, ls=":", label="validation"
+    )
+    left.set(xlabel="step", ylabel="loss", ylim=(0, 1.5 * max(losses)), title=_title(run))
+    left.legend(loc="upper left", frameon=False)
     left.yaxis.label.set_color(ORANGE)
     right = left.twinx()
     right.plot(steps, [100 * record["accuracy"] for record in records], color=BLUE, marker=".")

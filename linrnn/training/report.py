@@ -66,7 +66,7 @@ class Report:
                 self.task, completed=record["step"], loss=f"{record['loss']:.3f}", accuracy=f"{record['accuracy']:.1%}"
             )
         if self.writer is not None:
-            for name in ("loss", "accuracy", "rate"):
+            for name in ("loss", "validation_loss", "accuracy", "rate"):
                 self.writer.add_scalar(name, record[name], record["step"])
 
 

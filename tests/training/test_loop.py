@@ -94,7 +94,8 @@ def test_metrics(run: Run) -> None:
     records = run.metrics()
     assert [record["step"] for record in records] == [20, 40, 50]
     for record in records:
-        assert record.keys() == {"step", "loss", "accuracy", "rate", "seconds"}
+        assert record.keys() == {"step", "loss", "validation_loss", "accuracy", "rate", "seconds"}
+        assert 0 < record["validation_loss"] < 2
         assert record["rate"] == learning_rate(RECIPE.training, record["step"] - 1)
         assert 0 <= record["accuracy"] <= 1
         assert record["accuracy"] * 45 == pytest.approx(round(record["accuracy"] * 45))
@@ -122,9 +123,9 @@ def test_accuracy_on_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which
     """Of the weights after step 20, liked best by validation (the first of two equals), and of the last."""
     real, liked = evaluate, iter([0.9, 0.9, 0.7])
 
-    def evaluate_or_like(predict: Any, model: Model, examples: Examples, batch_size: int) -> float:
-        accuracy = real(predict, model, examples, batch_size)
-        return next(liked, accuracy)
+    def evaluate_or_like(predict: Any, model: Model, examples: Examples, batch_size: int) -> loop.Evaluation:
+        accuracy, loss = real(predict, model, examples, batch_size)
+        return loop.Evaluation(next(liked, accuracy), loss)
 
     monkeypatch.setattr(loop, "evaluate", evaluate_or_like)
     run = train_tiny(tmp_path / "run", "training.learning_rate=0.05")
@@ -159,11 +160,14 @@ def test_evaluate_counts_each_example_once(batch_size: int) -> None:
         return F.one_hot(inputs[:, 0].long(), 4).float()  # always right, but for class 3
 
     model = nn.Linear(1, 1).train()
-    assert evaluate(predict, model, examples, batch_size) == 1
+    accuracy, loss = evaluate(predict, model, examples, batch_size)
+    assert accuracy == 1
+    assert loss == pytest.approx(math.log(1 + 3 / math.e))  # a logit of 1 for the right class, 0 for three others
     assert set(seen) == {batch_size}, "all batches are of one shape"
     assert model.training
-    share = evaluate(lambda x, n: predict(x, n) * (x[:, :1] != 3), model, examples, batch_size)
+    share, loss = evaluate(lambda x, n: predict(x, n) * (x[:, :1] != 3), model, examples, batch_size)
     assert share == 1 - int((examples.targets == 3).sum()) / 45
+    assert loss == pytest.approx(share * math.log(1 + 3 / math.e) + (1 - share) * math.log(4))
 
 
 @pytest.mark.parametrize("core", ["lru", "rnn"])
@@ -221,9 +225,9 @@ def poison(monkeypatch: pytest.MonkeyPatch, step: int, spoil: Callable[[Tensor],
     steps = iter(range(1, 1_000))
     real = F.cross_entropy
 
-    def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-        loss = real(logits, targets)
-        return spoil(loss) if next(steps) == step else loss
+    def cross_entropy(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+        loss = real(logits, targets, reduction=reduction)
+        return spoil(loss) if reduction == "mean" and next(steps) == step else loss  # evaluations take no step
 
     monkeypatch.setattr(F, "cross_entropy", cross_entropy)
 
