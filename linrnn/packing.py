@@ -1,14 +1,27 @@
-"""Sequences of many lengths end to end in a row: no padding is computed, but for a few steps between them.
+"""Sequences of many lengths end to end in a row: less padding is computed than beside each other.
 
 A row has as many steps as the longest batch of a run needs, so all batches have one shape.
 """
 
+from typing import NamedTuple
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.cores.lru import ALIGNED
 
 WORTH = 0.9  # of the steps with padding; above, packing is not worth it
+
+
+class Row(NamedTuple):
+    """Sequences end to end, each followed by padding up to where the next begins."""
+
+    inputs: Tensor  # (1, length, ...), zero at padding
+    which: Tensor  # integers (1, length): the number of the sequence; at padding, the number of sequences
+    real: Tensor  # bool (1, length), false at padding
+    resets: Tensor  # bool (1, length), true where a sequence or padding begins
+    offsets: Tensor  # integers (sequences + 1,): sequence i and its padding take the steps offsets[i] to offsets[i + 1]
 
 
 def room(lengths: Tensor) -> Tensor:
@@ -22,29 +35,32 @@ def row_length(longest: int, padded: int) -> int | None:
     return length if length <= WORTH * padded else None
 
 
-def pack(inputs: Tensor, lengths: Tensor, length: int) -> tuple[Tensor, Tensor]:
+def pack(inputs: Tensor, lengths: Tensor, length: int) -> Row:
     """A batch with padding on the right, packed.
 
     Args:
-        inputs: (batch, longest, ...); lengths: integers (batch,).
-        length: the steps of the row, at least `room(lengths)`.
+        inputs: (batch, longest, ...); lengths: integers (batch,), the steps that are no padding.
+        length: the steps of the row, at least `room(lengths)`, a multiple of `ALIGNED`.
 
-    Returns:
-        The row, (1, length, ...), and which sequence each of its steps belongs to, (1, length): 0 to batch - 1, and
-        batch for padding. This is what `Model` takes as `inputs` and `which`.
+    The steps to spare are shared out: a walk over any sequence with its padding takes hardly longer than over the
+    longest one, and nothing is left over at the end.
     """
     batch, longest = inputs.shape[:2]
-    steps = torch.arange(longest, device=inputs.device)
-    starts = _aligned(lengths).cumsum(0) - _aligned(lengths)
-    real = steps < lengths.unsqueeze(1)
-    at = torch.where(real, starts.unsqueeze(1) + steps, length).flatten()  # padding goes behind the end
-    row = inputs.new_zeros(length + 1, *inputs.shape[2:])
-    row[at] = inputs.flatten(0, 1)
-    which = lengths.new_full((length + 1,), batch)
-    which[at] = torch.arange(batch, device=inputs.device).unsqueeze(1).expand(-1, longest).flatten()
-    return row[None, :length], which[None, :length]
+    ends = _aligned(lengths).cumsum(0)
+    spare = (length - ends[-1]).clamp(min=0) // ALIGNED
+    ends = ends + spare * torch.arange(1, batch + 1, device=ends.device) // batch * ALIGNED
+    offsets = F.pad(ends, (1, 0)).clamp(max=length).int()  # inside the row, whatever the lengths
+    steps = torch.arange(length, device=ends.device, dtype=torch.int32)
+    sequence = torch.searchsorted(offsets[1:], steps, right=True, out_int32=True).clamp(max=batch - 1)
+    step = steps - offsets[sequence]
+    real = step < lengths[sequence]
+    row = inputs[sequence, step.clamp(max=longest - 1)]
+    row = row.masked_fill(~real.view(-1, *[1] * (inputs.dim() - 2)), 0)
+    which = torch.where(real, sequence, batch)
+    resets = torch.cat([torch.ones_like(real[:1]), which[1:] != which[:-1]])
+    return Row(*(part.unsqueeze(0) for part in (row, which, real, resets)), offsets)
 
 
 def _aligned(lengths: Tensor) -> Tensor:
-    """Lengths up to the next multiple of ALIGNED."""
-    return -(-lengths // ALIGNED) * ALIGNED
+    """Lengths up to the next multiple of ALIGNED; at least one, so that no sequence is empty."""
+    return -(-lengths.clamp(min=1) // ALIGNED) * ALIGNED
