@@ -49,16 +49,17 @@ def pack(inputs: Tensor, lengths: Tensor, length: int) -> Row:
     ends = _aligned(lengths).cumsum(0)
     spare = (length - ends[-1]).clamp(min=0) // ALIGNED
     ends = ends + spare * torch.arange(1, batch + 1, device=ends.device) // batch * ALIGNED
-    offsets = F.pad(ends, (1, 0)).clamp(max=length).int()  # inside the row, whatever the lengths
+    ends = ends.clamp(max=length).int()  # inside the row, whatever the lengths
+    offsets = F.pad(ends, (1, 0))
     steps = torch.arange(length, device=ends.device, dtype=torch.int32)
-    sequence = torch.searchsorted(offsets[1:], steps, right=True, out_int32=True).clamp(max=batch - 1)
+    sequence = torch.searchsorted(ends, steps, right=True, out_int32=True)
     step = steps - offsets[sequence]
     real = step < lengths[sequence]
     row = inputs[sequence, step.clamp(max=longest - 1)]
     row = row.masked_fill(~real.view(-1, *[1] * (inputs.dim() - 2)), 0)
     which = torch.where(real, sequence, batch)
     resets = torch.cat([torch.ones_like(real[:1]), which[1:] != which[:-1]])
-    return Row(*(part.unsqueeze(0) for part in (row, which, real, resets)), offsets)
+    return Row(row[None], which[None], real[None], resets[None], offsets)
 
 
 def _aligned(lengths: Tensor) -> Tensor:

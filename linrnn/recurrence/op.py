@@ -62,9 +62,9 @@ def scan(
 ) -> tuple[Tensor, Tensor]:
     """States like u, and the state to hand on, on real planes.
 
-    With offsets, integers (sequences + 1,), u is one row of sequences end to end instead of a batch: sequence i has the
-    steps from offsets[i] to offsets[i + 1], at least one, and every step belongs to one. There are no resets; the states
-    before and after, (sequences, ...), are those of each. All operators here take them.
+    With offsets, integers (sequences + 1,), u is a single row of sequences end to end: sequence i has the steps from
+    offsets[i] to offsets[i + 1], at least one, and every step belongs to one. There are no resets, and the initial and
+    final states, (sequences, ...), are those of each. All operators here take offsets.
     """
     return _kernels(u.device.type).scan(u, lam, initial, resets, reverse, offsets)  # type: ignore[no-any-return]
 

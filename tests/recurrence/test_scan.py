@@ -201,7 +201,8 @@ def test_gradcheck(reverse: bool, resets: float | None) -> None:
     flags = None if p.resets is None else p.resets[:, :4]
 
     def definition(u: Tensor, lam: Tensor, initial: Tensor) -> tuple[Tensor, Tensor]:
-        return reference.scan(u, lam, initial, reverse=reverse, resets=flags)
+        states, final = reference.scan(u, lam, initial, reverse=reverse, resets=flags)
+        return states, final
 
     inputs = [t.requires_grad_() for t in complexes]
     assert torch.autograd.gradcheck(definition, inputs)
@@ -228,7 +229,10 @@ def test_gradcheck_of_the_states_before_each_step(
 def test_sequences_end_to_end(reverse: bool) -> None:
     """Each as if it were alone, with its own states before and after; and gradients of every order."""
     offsets = [0, 1, 4]
-    p, q = problem(1, 4, 2, reverse=reverse, offsets=offsets), before_problem(1, 4, 2, 1, reverse=reverse, offsets=offsets)
+    p, q = (
+        problem(1, 4, 2, reverse=reverse, offsets=offsets),
+        before_problem(1, 4, 2, 1, reverse=reverse, offsets=offsets),
+    )
     for operator, row in ((op.scan, p), (op.scan_before, q)):
         planes = [t.requires_grad_() for t in (row.u, row.lam, row.initial)]
 
