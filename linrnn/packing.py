@@ -15,13 +15,13 @@ WORTH = 0.9  # of the steps with padding; above, packing is not worth it
 
 
 class Row(NamedTuple):
-    """Sequences end to end, each followed by padding up to where the next begins."""
+    """Sequences end to end, the longest first, each followed by padding up to where the next begins."""
 
     inputs: Tensor  # (1, length, ...), zero at padding
     which: Tensor  # integers (1, length): the number of the sequence; at padding, the number of sequences
     real: Tensor  # bool (1, length), false at padding
     resets: Tensor  # bool (1, length), true where a sequence or padding begins
-    offsets: Tensor  # integers (sequences + 1,): sequence i and its padding take the steps offsets[i] to offsets[i + 1]
+    offsets: Tensor  # integers (sequences + 1,): where each begins, and the end of the last and its padding
 
 
 def room(lengths: Tensor) -> Tensor:
@@ -42,22 +42,24 @@ def pack(inputs: Tensor, lengths: Tensor, length: int) -> Row:
         inputs: (batch, longest, ...); lengths: integers (batch,), the steps that are no padding.
         length: the steps of the row, at least `room(lengths)`, a multiple of `ALIGNED`.
 
-    The steps to spare are shared out: a walk over any sequence with its padding takes hardly longer than over the
-    longest one, and nothing is left over at the end.
+    A GPU walks sequences side by side, with their padding, and begins with the first. So the longest come first, and
+    steps to spare are shared out among all, more to the shorter: nothing is left over at the end.
     """
     batch, longest = inputs.shape[:2]
-    ends = _aligned(lengths).cumsum(0)
+    order = lengths.argsort(descending=True, stable=True)
+    ends = _aligned(lengths[order]).cumsum(0)
     spare = (length - ends[-1]).clamp(min=0) // ALIGNED
-    ends = ends + spare * torch.arange(1, batch + 1, device=ends.device) // batch * ALIGNED
+    rank = torch.arange(1, batch + 1, device=ends.device)
+    ends = ends + spare * rank * (rank + 1) // (batch * (batch + 1)) * ALIGNED
     ends = ends.clamp(max=length).int()  # inside the row, whatever the lengths
     offsets = F.pad(ends, (1, 0))
     steps = torch.arange(length, device=ends.device, dtype=torch.int32)
-    sequence = torch.searchsorted(ends, steps, right=True, out_int32=True)
-    step = steps - offsets[sequence]
+    place = torch.searchsorted(ends, steps, right=True, out_int32=True)
+    sequence, step = order[place], steps - offsets[place]
     real = step < lengths[sequence]
     row = inputs[sequence, step.clamp(max=longest - 1)]
     row = row.masked_fill(~real.view(-1, *[1] * (inputs.dim() - 2)), 0)
-    which = torch.where(real, sequence, batch)
+    which = torch.where(real, sequence, batch).int()
     resets = torch.cat([torch.ones_like(real[:1]), which[1:] != which[:-1]])
     return Row(row[None], which[None], real[None], resets[None], offsets)
 
