@@ -195,3 +195,20 @@ def test_on_a_gpu(d_model: Literal[32, 128, 256], dropout: float) -> None:
         for name, gradient in expected.items():
             error, usual = (relative_error(g[name].cpu().double(), gradient) for g in (found, rounded))
             assert error < max(0.05, 3 * usual), name
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # inside the compiler
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")
+def test_compiled_on_a_gpu() -> None:
+    """As training runs it: packing, model and pooling in one graph."""
+    lengths, tokens = torch.randint(1, 700, (32,), device="cuda"), torch.randint(7, (32, 700), device="cuda")
+    model = linrnn.Model(linrnn.ModelConfig(vocabulary=7, classes=4, d_model=128, d_state=256, depth=2)).cuda()
+    row = int(room(lengths)) + 512
+    results = []
+    for run in (model, torch.compile(model, fullgraph=True)):
+        with torch.autocast("cuda", torch.bfloat16):
+            output = run(tokens, lengths=lengths, row=row)
+        results.append([output, *gradients(model, output.float().square().sum()).values()])
+    for came, expected in zip(*results, strict=True):
+        assert relative_error(came, expected) < 0.05 or expected.norm() < 1e-4
