@@ -15,11 +15,12 @@ from torch import Tensor, nn
 
 from linrnn import fused
 from linrnn.cores import CORES, LRU
-from linrnn.cores.base import check_lengths, real_steps
+from linrnn.cores.base import check_lengths, real_steps, values_can_be_read
 from linrnn.cores.chunked import Weights
-from linrnn.cores.lru import prepare
+from linrnn.cores.lru import ALIGNED, prepare
 from linrnn.errors import shape, wrong_type, wrong_value
 from linrnn.files import write
+from linrnn.packing import Row, pack, room
 from linrnn.recurrence.op import check_resets
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -124,7 +125,7 @@ class Model(nn.Module):
         *,
         lengths: Tensor | None = None,
         resets: Tensor | None = None,
-        which: Tensor | None = None,
+        row: int | None = None,
     ) -> Tensor:
         """Whole sequences, in parallel.
 
@@ -132,12 +133,11 @@ class Model(nn.Module):
             inputs: as the class says.
             lengths: integers (batch,), or (batch, 2) for two documents: the real steps; the rest is padding.
             resets: bool (batch, length), true where a new sequence starts; without pooling only.
-            which: integers (rows, length), for sequences packed end to end in rows, as `linrnn.packing.pack` does: the
-                number of the sequence that each step belongs to. Padding has the number of sequences, which is that of
-                `lengths`. For causal models of LRUs, with pooling; the output is one for each sequence.
+            row: to compute less padding, put the sequences of these lengths end to end in a row of so many steps, at
+                least `linrnn.packing.room(lengths)`. The output is the same. For causal models of LRUs with pooling.
         """
-        if which is not None:
-            return self._packed(inputs, lengths, which)
+        if row is not None:
+            return self._packed(inputs, lengths, row)
         if self.config.documents == 1:
             return self._run(inputs, None, lengths, resets)[0]
         if inputs.dim() < 3 or inputs.shape[1] != 2:
@@ -228,22 +228,24 @@ class Model(nn.Module):
             return self._head((state.total / state.steps.clamp(min=1).unsqueeze(-1)).to(x.dtype)), state
         return self._head(_mean(x, real)), None
 
-    def _packed(self, inputs: Tensor, lengths: Tensor | None, which: Tensor) -> Tensor:
+    def _packed(self, inputs: Tensor, lengths: Tensor | None, length: int) -> Tensor:
         if not self.packs:
-            raise ValueError("which: expected None, or a causal model of LRUs for one document, with pooling")
+            raise ValueError("row: expected None, or a causal model of LRUs for one document, with pooling")
         if lengths is None:
-            raise wrong_value("lengths", "those of the sequences, beside `which`", None)
-        if which.shape != inputs.shape[:2] or which.dtype not in (torch.int32, torch.int64):
-            raise wrong_value("which", f"integers of shape {tuple(inputs.shape[:2])}", f"{which.dtype} {shape(which)}")
+            raise wrong_value("lengths", "those of the sequences, beside `row`", None)
         self._check_input(inputs, 2)
-        x = self._encode(inputs)
-        real = which < len(lengths)
-        resets = torch.cat([torch.ones_like(real[:, :1]), which[:, 1:] != which[:, :-1]], dim=1)
+        lengths = check_lengths(lengths, inputs)
+        least = int(room(lengths)) if values_can_be_read(lengths) else 0
+        if length < least or length % ALIGNED:
+            raise wrong_value("row", f"a multiple of {ALIGNED}, at least the {least} steps of the sequences", length)
+        row = pack(inputs, lengths, length)
+        x = self._encode(row.inputs)
         for block, weights in zip(self.blocks, self._prepared(x, None, aligned=True), strict=True):
-            x = block.packed(x, real, resets, which, len(lengths) + 1, weights)
-        numbers = torch.arange(len(lengths), device=which.device)
-        mine = (which.flatten() == numbers.unsqueeze(1)).to(x.dtype)  # (sequences, steps)
-        total = mine @ torch.where(real.unsqueeze(-1), x, 0).flatten(0, 1)
+            x = block.packed(x, row, weights)
+        # all real steps among ALIGNED are of one sequence, that of the first: their sums leave a small product
+        parts = _masked(x, row.real.unsqueeze(-1)).view(-1, ALIGNED, x.shape[2]).sum(1)
+        numbers = torch.arange(len(lengths), device=x.device).unsqueeze(1)
+        total = (row.which[:, ::ALIGNED] == numbers).to(parts.dtype) @ parts
         return self._head((total / lengths.clamp(min=1).unsqueeze(1)).to(x.dtype))
 
     def _features(
@@ -390,30 +392,29 @@ class Block(nn.Module):
             return False
         return lengths is None or not self.core.bidirectional
 
-    def packed(
-        self, x: Tensor, real: Tensor, resets: Tensor, which: Tensor, masks: int, weights: Weights | None = None
-    ) -> Tensor:
-        """Sequences end to end: `which` of so many masks each step has, that of its sequence or of padding."""
+    def packed(self, x: Tensor, row: Row, weights: Weights | None = None) -> Tensor:
+        """Sequences end to end, each with a mask of its own, and one more for padding."""
         if weights is not None:
-            return self._fused(x, weights, real, resets, which, masks)
-        normed = self.norm(x, real) if isinstance(self.norm, BatchNorm) else self.norm(x)
-        y, _ = self.core(normed, resets=resets)
-        h = fused.masked(F.gelu(y), self._mask(y, masks), which)
-        return x + fused.masked(self._mixed(h), self._mask(h, masks), which)
+            return self._fused(x, weights, row.real, row.which, row.offsets)
+        masks = len(row.offsets)
+        normed = self.norm(x, row.real) if isinstance(self.norm, BatchNorm) else self.norm(x)
+        y, _ = self.core(normed, resets=row.resets)
+        h = fused.masked(F.gelu(y), self._mask(y, masks), row.which)
+        return x + fused.masked(self._mixed(h), self._mask(h, masks), row.which)
 
     def _fused(
         self,
         x: Tensor,
         weights: Weights,
         real: Tensor | None,
-        resets: Tensor | None = None,
         which: Tensor | None = None,
-        masks: int | None = None,
+        offsets: Tensor | None = None,
     ) -> Tensor:
         """The same in fewer passes over memory: the norm goes into the core's weights, the rest into two kernels."""
         assert isinstance(self.norm, BatchNorm)
         assert isinstance(self.core, LRU)
-        y, d, e = self.core.folded(x, *self.norm.scale_and_shift(x, real), resets, weights)
+        masks = None if offsets is None else len(offsets)
+        y, d, e = self.core.folded(x, *self.norm.scale_and_shift(x, real), offsets, weights)
         h = fused.gelu_skip(y, x if d is not None else None, e if d is None else d, e, self._mask(x, masks), which)
         g = F.linear(h, self.mixing.weight)
         return fused.glu_skip(x, g, self.mixing.bias, h if self.half_glu else None, self._mask(x, masks), which)

@@ -172,14 +172,14 @@ def check_lengths(lengths: Tensor, u: Tensor) -> Tensor:
         raise wrong_type("lengths", "integers", lengths.dtype)
     if lengths.shape != (batch,):
         raise wrong_value("lengths", f"shape {(batch,)} (batch,)", shape(lengths))
-    if batch and _values_can_be_read(lengths):
+    if batch and values_can_be_read(lengths):
         low, high = (int(x) for x in lengths.aminmax())
         if low < 0 or high > length:
             raise wrong_value("lengths", f"from 0 to {length}, the length of u", low if low < 0 else high)
     return lengths.to(u.device, torch.int64)
 
 
-def _values_can_be_read(x: Tensor) -> bool:
+def values_can_be_read(x: Tensor) -> bool:
     """Not while a graph is being traced or captured."""
     if torch.compiler.is_compiling():
         return False

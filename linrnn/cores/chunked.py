@@ -82,15 +82,15 @@ def fold(weights: Weights, scale: Tensor, shift: Tensor) -> Weights:
 
 
 def chunked(
-    u: Tensor, weights: Weights, initial: Tensor, resets: Tensor | None = None
+    u: Tensor, weights: Weights, initial: Tensor, offsets: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Whole sequences.
 
     Args:
         u: (batch, L, H), where c divides L.
         weights: for chunks of c > 1 steps.
-        initial: the state before the first step, (batch, 2, N).
-        resets: bool (batch, L), true where a new sequence starts, which is at the start of a chunk.
+        initial: the state before the first step, (batch, 2, N); or (sequences, 2, N).
+        offsets: for sequences end to end in one row, batch 1: (sequences + 1,), multiples of c, as in `op.scan`.
 
     Returns:
         y: (batch, L, H); the states at the starts of chunks, (batch, L/c, 2, N); the state after the last step.
@@ -106,8 +106,8 @@ def chunked(
     if ways == 2:  # the other direction starts from nothing
         initial = torch.cat([initial, torch.zeros_like(initial)], dim=1)
     ends = F.linear(chunks, into, b_into).view(batch, length // c, ways, 2, N)
-    news = None if resets is None else resets[:, ::c]
-    starts, final = op.scan_before(ends, weights.lam, initial, news, reverse=False)
+    borders = None if offsets is None else offsets // c
+    starts, final = op.scan_before(ends, weights.lam, initial, None, False, borders)
     y = F.linear(starts.flatten(2).flatten(0, 1), weights.of_x, b_inside)
     return _add_linear(y, chunks, inside).view(u.shape), starts[:, :, 0], final[:, 0]
 

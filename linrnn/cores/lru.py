@@ -12,7 +12,7 @@ from linrnn import spectrum
 from linrnn.cores.base import Core, check_length, last_real, output_dtype
 from linrnn.cores.chunked import Weights, chunk_size, chunked, fold, make
 from linrnn.errors import wrong_value
-from linrnn.recurrence import scan_planes
+from linrnn.recurrence import op, scan_planes
 from linrnn.recurrence.op import carry_dtype
 from linrnn.recurrence.planes import from_planes, multiply
 
@@ -180,25 +180,28 @@ class LRU(Core):
         return self._add_Du(y, u), final
 
     def folded(
-        self, x: Tensor, scale: Tensor, shift: Tensor, resets: Tensor | None = None, weights: Weights | None = None
+        self, x: Tensor, scale: Tensor, shift: Tensor, offsets: Tensor | None = None, weights: Weights | None = None
     ) -> tuple[Tensor, Tensor | None, Tensor]:
         """What the layer gives on u = scale ⊙ x + shift, without making u: y, d and e of y + d ⊙ x + e; d None for 0.
 
-        For sequences that start from zero: x is (batch, length, H), scale and shift are (H,). Resets, bool (batch,
-        length), come at multiples of `ALIGNED` steps. The weights are the layer's own, as `prepare` makes them for
-        many layers; None to make them here.
+        For sequences that start from zero: x is (batch, length, H), scale and shift are (H,). With offsets, integers
+        (sequences + 1,), they lie end to end in one row, x is (1, length, H), and sequence i has the steps from
+        offsets[i] to offsets[i + 1], multiples of `ALIGNED`. The weights are the layer's own, as `prepare` makes them
+        for many layers; None to make them here.
         """
-        weights = prepare([self], x, aligned=resets is not None)[0] if weights is None else weights
+        weights = prepare([self], x, aligned=offsets is not None)[0] if weights is None else weights
         weights = fold(weights, scale, shift)
+        initial = self._zero_state(len(x) if offsets is None else len(offsets) - 1)
         if weights.of_u.shape[1] > self.d_model:
-            y, _, _ = chunked(x, weights, self._zero_state(x.shape[0]), resets)
+            y, _, _ = chunked(x, weights, initial, offsets)
             return y, None, torch.zeros_like(shift)
         C, *C_back = weights.of_x.split(2 * self.d_state, dim=1)
         Bu = F.linear(x, weights.of_u, weights.bias).unflatten(-1, (2, self.d_state))
-        y = F.linear(scan_planes(Bu, weights.lam, resets=resets)[0].flatten(-2), C)
+        states, _ = op.scan(Bu, weights.lam, initial, None, False, offsets)
+        y = F.linear(states.flatten(-2), C)
         if C_back:
-            back, _ = scan_planes(Bu, weights.lam, reverse=True, resets=resets)
-            y = y + F.linear(back.flatten(-2), C_back[0])
+            states, _ = op.scan(Bu, weights.lam, initial, None, True, offsets)
+            y = y + F.linear(states.flatten(-2), C_back[0])
         return y, self.D * scale, self.D * shift
 
     def _chunk(self, u: Tensor) -> int:

@@ -23,6 +23,7 @@ from numba.extending import intrinsic, models, overload, register_model
 from torch import Tensor
 
 from linrnn.jit import jit
+from linrnn.recurrence import fallback
 from linrnn.recurrence.fallback import scan_before, scan_before_backward  # no layer asks for these on a CPU
 
 __all__ = ["scan", "scan_backward", "scan_before", "scan_before_backward"]
@@ -35,7 +36,11 @@ TILE = 8  # steps that a vector of channels walks at a time
 FLUSH = 256  # steps after which dλ moves from single to double precision: a multiple of TILE
 
 
-def scan(u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
+def scan(
+    u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool, offsets: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    if offsets is not None:  # here sequences end to end come with resets
+        return fallback.scan(u, lam, initial, resets, reverse, offsets)
     states = torch.empty(u.shape, dtype=lam.dtype)
     carry = initial.clone(memory_format=torch.contiguous_format)
     arrays = [_flat(t, lam.dtype) for t in (u, lam, carry)]
@@ -51,7 +56,10 @@ def scan_backward(
     initial: Tensor,
     resets: Tensor | None,
     reverse: bool,
+    offsets: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
+    if offsets is not None:
+        return fallback.scan_backward(grad_states, grad_final, states, lam, initial, resets, reverse, offsets)
     grad_u = torch.empty(states.shape, dtype=lam.dtype)
     carry = grad_final.clone(memory_format=torch.contiguous_format)
     partial = torch.zeros_like(carry)

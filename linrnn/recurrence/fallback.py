@@ -6,9 +6,11 @@ from linrnn.recurrence import reference
 from linrnn.recurrence.planes import from_planes, to_planes
 
 
-def scan(u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
+def scan(
+    u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool, offsets: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     u_, lam_, initial_ = (from_planes(t.double()) for t in (u, lam, initial))
-    states, final = reference.scan(u_, lam_, initial_, reverse=reverse, resets=resets)
+    states, final = reference.scan(u_, lam_, initial_, reverse=reverse, resets=resets, offsets=offsets)
     return to_planes(states).to(u.dtype), to_planes(final).to(initial.dtype)
 
 
@@ -20,23 +22,32 @@ def scan_backward(
     initial: Tensor,
     resets: Tensor | None,
     reverse: bool,
+    offsets: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     arguments = (from_planes(t.double()) for t in (grad_states, grad_final, states, lam, initial))
-    gradients = reference.scan_backward(*arguments, reverse=reverse, resets=resets)
+    gradients = reference.scan_backward(*arguments, reverse=reverse, resets=resets, offsets=offsets)
     grad_u, grad_lam, grad_initial = (to_planes(g) for g in gradients)
     return grad_u.to(states.dtype), grad_lam.to(lam.dtype), grad_initial.to(initial.dtype)
 
 
-def scan_before(u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
+def scan_before(
+    u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool, offsets: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     u_, lam_, initial_ = (from_planes(t.double()) for t in (u, lam, initial))
-    states, final = reference.scan_before(u_, lam_, initial_, reverse=reverse, resets=resets)
+    states, final = reference.scan_before(u_, lam_, initial_, reverse=reverse, resets=resets, offsets=offsets)
     return to_planes(states).to(u.dtype), to_planes(final).to(initial.dtype)
 
 
 def scan_before_backward(
-    grad_states: Tensor, grad_final: Tensor, states: Tensor, lam: Tensor, resets: Tensor | None, reverse: bool
+    grad_states: Tensor,
+    grad_final: Tensor,
+    states: Tensor,
+    lam: Tensor,
+    resets: Tensor | None,
+    reverse: bool,
+    offsets: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     arguments = (from_planes(t.double()) for t in (grad_states, grad_final, states, lam))
-    gradients = reference.scan_before_backward(*arguments, reverse=reverse, resets=resets)
+    gradients = reference.scan_before_backward(*arguments, reverse=reverse, resets=resets, offsets=offsets)
     grad_u, grad_lam, grad_initial = (to_planes(g) for g in gradients)
     return grad_u.to(states.dtype), grad_lam.to(lam.dtype), grad_initial.to(grad_final.dtype)

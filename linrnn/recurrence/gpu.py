@@ -6,6 +6,7 @@ each really starts, to write the results. The recurrence does little arithmetic,
 busy: while a tile is at work, the next one is already asked for. Where sequences are long and too few to fill the GPU,
 the length is cut into chunks: one pass finds the state that each chunk ends with when started from zero, a short walk
 over the chunks turns those into the states they start with, and a second pass, the usual one, writes the results.
+Sequences that lie end to end in a row differ from those of a batch only in where they begin and how long they are.
 """
 
 import contextlib
@@ -26,20 +27,30 @@ SHORTEST_CUT, SHORTEST_CHUNK = 2048, 256  # steps
 TOGETHER = 32  # chunks that are put together at a time
 
 
-def scan(u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
-    return _run(u, lam, initial, resets, reverse, before=False)[:2]
+def scan(
+    u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool, offsets: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    return _run(u, lam, initial, resets, reverse, offsets, before=False)[:2]
 
 
-def scan_before(u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
-    return _run(u, lam, initial, resets, reverse, before=True)[:2]
+def scan_before(
+    u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool, offsets: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    return _run(u, lam, initial, resets, reverse, offsets, before=True)[:2]
 
 
 def scan_before_backward(
-    grad_states: Tensor, grad_final: Tensor, states: Tensor, lam: Tensor, resets: Tensor | None, reverse: bool
+    grad_states: Tensor,
+    grad_final: Tensor,
+    states: Tensor,
+    lam: Tensor,
+    resets: Tensor | None,
+    reverse: bool,
+    offsets: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The same walk the other way, with conj(λ) (see the reference), and dλ on it."""
     partner = states.contiguous()
-    grad_u, grad_initial, partial = _run(grad_states, lam, grad_final, resets, not reverse, True, partner)
+    grad_u, grad_initial, partial = _run(grad_states, lam, grad_final, resets, not reverse, offsets, True, partner)
     assert partial is not None
     return grad_u, partial.sum(dim=0).to(lam.dtype), grad_initial
 
@@ -50,6 +61,7 @@ def _run(
     initial: Tensor,
     resets: Tensor | None,
     reverse: bool,
+    offsets: Tensor | None,
     before: bool,
     partner: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -63,8 +75,8 @@ def _run(
     if u.numel() == 0:
         return states, final.copy_(initial), lam.new_zeros(1, *lam.shape)
     conjugate = partner is not None
-    plan = _plan(u, (BACKWARD if conjugate else FORWARD)[u.itemsize])
-    flags, options = _flags(resets), {"RESETS": resets is not None, "REVERSE": reverse, **plan.options}
+    plan = _plan(u, (BACKWARD if conjugate else FORWARD)[u.itemsize], offsets)
+    given, options = (_flags(resets), offsets), _options(resets, offsets, reverse) | plan.options
     options |= {"BEFORE": before, "CONJUGATE": conjugate, "DIRECTIONS": plan.directions}
     partial = None
     if conjugate:  # of each program, for the caller to sum in a fixed order
@@ -73,10 +85,10 @@ def _run(
         starts = initial
         if plan.chunks > 1:
             ends, alive = plan.carries(initial)
-            arguments = (u, lam, ends, flags, u, ends, alive, partner, partial, *plan.sizes)
+            arguments = (u, lam, ends, *given, u, ends, alive, partner, partial, *plan.sizes)
             _scan[plan.grid](*arguments, ENDS_ONLY=True, **options)
             starts = _chain(plan, ends, alive, lam, initial, conjugate)
-        arguments = (u, lam, starts, flags, states, final, final, partner, partial, *plan.sizes)
+        arguments = (u, lam, starts, *given, states, final, final, partner, partial, *plan.sizes)
         _scan[plan.grid](*arguments, ENDS_ONLY=False, **options)
     return states, final, partial
 
@@ -89,14 +101,15 @@ def scan_backward(
     initial: Tensor,
     resets: Tensor | None,
     reverse: bool,
+    offsets: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     grad, grad_final, states = grad_states.contiguous(), grad_final.contiguous(), states.contiguous()
     lam, initial = lam.contiguous(), initial.contiguous()
     grad_u, grad_initial = torch.empty_like(states), torch.empty_like(initial)
     if states.numel() == 0:
         return grad_u, torch.zeros_like(lam), grad_initial.copy_(grad_final)
-    plan = _plan(states, BACKWARD[states.itemsize])
-    flags, options = _flags(resets), {"RESETS": resets is not None, "REVERSE": reverse, **plan.options}
+    plan = _plan(states, BACKWARD[states.itemsize], offsets)
+    given, options = (_flags(resets), offsets), _options(resets, offsets, reverse) | plan.options
     # dλ of each program, summed in a fixed order below
     partial = torch.empty(plan.batch * plan.chunks, 2, plan.n, dtype=torch.float64, device=lam.device)
     with _on(states.device):
@@ -104,11 +117,11 @@ def scan_backward(
         if plan.chunks > 1:
             ends, alive = plan.carries(initial)
             outputs = (grad_u, ends, ends, alive)
-            arguments = (grad, states, lam, initial, ends, flags, *outputs, *plan.sizes)
+            arguments = (grad, states, lam, initial, ends, *given, *outputs, *plan.sizes)
             _scan_backward[plan.grid](*arguments, ENDS_ONLY=True, **options)
             starts = _chain(plan, ends, alive, lam, grad_final, conjugate=True)
         outputs = (grad_u, grad_initial, partial, grad_initial)
-        arguments = (grad, states, lam, initial, starts, flags, *outputs, *plan.sizes)
+        arguments = (grad, states, lam, initial, starts, *given, *outputs, *plan.sizes)
         _scan_backward[plan.grid](*arguments, ENDS_ONLY=False, **options)
     return grad_u, partial.sum(dim=0).to(lam.dtype), grad_initial
 
@@ -118,7 +131,7 @@ class _Plan:
     """How the work is cut: `chunks` pieces of `chunk` steps of every sequence, and blocks of channels."""
 
     batch: int
-    length: int
+    length: int  # of all sequences, or of the row in which they lie end to end
     directions: int
     n: int
     tile: tuple[int, int, int, int]
@@ -155,12 +168,16 @@ class _Plan:
         return like.new_empty(*shape, 2, self.n), torch.empty(shape, dtype=torch.int32, device=like.device)
 
 
-def _plan(u: Tensor, tile: tuple[int, int, int, int]) -> _Plan:
+def _plan(u: Tensor, tile: tuple[int, int, int, int], offsets: Tensor | None = None) -> _Plan:
     batch, length, *directions, _, n = u.shape
+    usual = length
+    if offsets is not None:  # there are as many chunks as if a sequence took the whole row: most find nothing to do
+        batch = len(offsets) - 1
+        usual = length // batch
     ways = math.prod(directions)
     programs = batch * ways * triton.cdiv(n, tile[2])
     chunk = triton.next_power_of_2(length)
-    if programs < FEW and length >= SHORTEST_CUT:
+    if programs < FEW and usual >= SHORTEST_CUT:
         while chunk > SHORTEST_CHUNK and programs * length < MANY * chunk:
             chunk //= 2
     return _Plan(batch, length, ways, n, tile, chunk, triton.cdiv(length, chunk))
@@ -181,6 +198,10 @@ def _flags(resets: Tensor | None) -> Tensor | None:
     return None if resets is None else resets.contiguous().view(torch.uint8)
 
 
+def _options(resets: Tensor | None, offsets: Tensor | None, reverse: bool) -> dict[str, Any]:
+    return {"RESETS": resets is not None, "OFFSETS": offsets is not None, "REVERSE": reverse}
+
+
 def _on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
@@ -193,9 +214,9 @@ def _on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
 
 @triton.jit(do_not_specialize=["length", "chunk", "chunks"])
 def _scan(
-    u, lam, starts, resets, states, ends, alive, partner, partial, length, chunk, chunks,
+    u, lam, starts, resets, offsets, states, ends, alive, partner, partial, length, chunk, chunks,
     BEFORE: tl.constexpr, CONJUGATE: tl.constexpr, DIRECTIONS: tl.constexpr,
-    ENDS_ONLY: tl.constexpr, REVERSE: tl.constexpr, RESETS: tl.constexpr,
+    ENDS_ONLY: tl.constexpr, REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr,
     N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     b, s, n, inside = _place(chunks, N, BLOCK)
@@ -203,20 +224,20 @@ def _scan(
     reverse = REVERSE if DIRECTIONS == 1 else (way == 1) != REVERSE  # a constant where there is one direction
     sequence = b * DIRECTIONS + way  # among those of all directions
     first = tl.arange(0, SEGMENTS)[:, None] * ROWS  # of each segment
+    begin, length, steps, last_chunk = _extent(offsets, b, s, length, chunk, chunks, OFFSETS)
     t0 = s * chunk
-    steps = tl.minimum(chunk, length - t0).to(tl.int32)
     limit = tl.where(inside, steps - first, 0)  # a segment's steps from here on; none for channels that are not there
     k = length - 1 - t0 if reverse else t0
     forth = -1 if reverse else 1
     row = DIRECTIONS * 2 * N * forth
     TILE: tl.constexpr = SEGMENTS * ROWS
-    at = ((b * length + k) * DIRECTIONS + way) * 2 * N + n + first * row
+    at = ((begin + k) * DIRECTIONS + way) * 2 * N + n + first * row
     u += at
     states += at
     PARTNERS: tl.constexpr = ROWS if CONJUGATE and not ENDS_ONLY else 0
     if PARTNERS:
         partner += at
-    resets_of_b = resets + b * length if RESETS else resets
+    resets_of_b = resets + begin if RESETS else resets
     zero = tl.zeros((SEGMENTS, BLOCK), lam.dtype.element_ty)
     lr, li = _load_planes(lam + n, N, inside, lam.dtype.element_ty)
     lr, li = lr + zero, zero - li if CONJUGATE else li + zero
@@ -280,7 +301,7 @@ def _scan(
         if RESETS and reverse:  # the link to what would come before the first step
             begins = tl.load(resets_of_b) != 0
             fr, fi = tl.where(begins, 0.0, fr), tl.where(begins, 0.0, fi)
-        if s == chunks - 1:
+        if s == last_chunk:
             sums = tl.sum(fr, axis=0)[None, :], tl.sum(fi, axis=0)[None, :]
             _store_planes(ends + sequence * 2 * N + n, N, inside, sums[0], sums[1])
         if PARTNERS:
@@ -292,14 +313,14 @@ def _scan(
 
 @triton.jit(do_not_specialize=["length", "chunk", "chunks"])
 def _scan_backward(
-    grad, states, lam, initial, starts, resets, grad_u, ends, partial, alive, length, chunk, chunks,
-    ENDS_ONLY: tl.constexpr, REVERSE: tl.constexpr, RESETS: tl.constexpr,
+    grad, states, lam, initial, starts, resets, offsets, grad_u, ends, partial, alive, length, chunk, chunks,
+    ENDS_ONLY: tl.constexpr, REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr,
     N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     b, s, n, inside = _place(chunks, N, BLOCK)
     first = tl.arange(0, SEGMENTS)[:, None] * ROWS
+    begin, length, steps, last_chunk = _extent(offsets, b, s, length, chunk, chunks, OFFSETS)
     t0 = s * chunk
-    steps = tl.minimum(chunk, length - t0).to(tl.int32)
     limit = tl.where(inside, steps - first, 0)
     limit_before = tl.where(
         inside, tl.minimum(steps, (length - 1 - t0).to(tl.int32)) - first, 0
@@ -308,11 +329,11 @@ def _scan_backward(
     FORTH: tl.constexpr = 1 if REVERSE else -1  # against the scan: to the step that came before
     ROW: tl.constexpr = 2 * N * FORTH
     TILE: tl.constexpr = SEGMENTS * ROWS
-    at = (b * length + k) * 2 * N + n + first * ROW
+    at = (begin + k) * 2 * N + n + first * ROW
     grad += at
     grad_u += at
     states += at + ROW
-    resets_of_b = resets + b * length if RESETS else resets
+    resets_of_b = resets + begin if RESETS else resets
     zero = tl.zeros((SEGMENTS, BLOCK), lam.dtype.element_ty)
     lr, li = _load_planes(lam + n, N, inside, lam.dtype.element_ty)
     lr, li = lr + zero, zero - li  # conj(λ)
@@ -386,7 +407,7 @@ def _scan_backward(
             _store_row(grad_u + r * ROW, gr, gi, there, N, True)
         dr += er.to(tl.float64)
         di += ei.to(tl.float64)
-        if s == chunks - 1:
+        if s == last_chunk:
             _store_planes(ends + b * 2 * N + n, N, inside, tl.sum(fr, axis=0)[None, :], tl.sum(fi, axis=0)[None, :])
         sums = tl.sum(dr, axis=0)[None, :], tl.sum(di, axis=0)[None, :]
         _store_planes(partial + (b * chunks + s) * 2 * N + n, N, inside, sums[0], sums[1])
@@ -522,6 +543,20 @@ def _place(chunks, N: tl.constexpr, BLOCK: tl.constexpr):
     n = (program % BLOCKS) * BLOCK + tl.arange(0, BLOCK)[None, :]
     unit = program // BLOCKS
     return unit // chunks, unit % chunks, n, n < N
+
+
+@triton.jit
+def _extent(offsets, b, s, length, chunk, chunks, OFFSETS: tl.constexpr):
+    """Where sequence b begins in memory, its length, the steps of its chunk s, and the number of its last chunk."""
+    begin, last = b * length, chunks - 1
+    if OFFSETS:
+        begin = tl.load(offsets + b)
+        length = tl.load(offsets + b + 1) - begin
+        begin, last = begin.to(tl.int64), (length - 1) // chunk
+    steps = tl.minimum(chunk, length - s * chunk).to(tl.int32)
+    if OFFSETS:
+        steps = tl.maximum(steps, 0)
+    return begin, length, steps, last
 
 
 @triton.jit

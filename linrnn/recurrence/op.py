@@ -57,9 +57,16 @@ def check_device(name: str, x: Tensor, u: Tensor) -> None:
 
 
 @torch.library.custom_op("linrnn::scan", mutates_args=())
-def scan(u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
-    """States like u, and the state to hand on, on real planes."""
-    return _kernels(u.device.type).scan(u, lam, initial, resets, reverse)  # type: ignore[no-any-return]
+def scan(
+    u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool, offsets: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """States like u, and the state to hand on, on real planes.
+
+    With offsets, integers (sequences + 1,), u is a single row of sequences end to end: sequence i has the steps from
+    offsets[i] to offsets[i + 1], at least one, and every step belongs to one. There are no resets, and the initial and
+    final states, (sequences, ...), are those of each. All operators here take offsets.
+    """
+    return _kernels(u.device.type).scan(u, lam, initial, resets, reverse, offsets)  # type: ignore[no-any-return]
 
 
 @torch.library.custom_op("linrnn::scan_backward", mutates_args=())
@@ -71,29 +78,38 @@ def scan_backward(
     initial: Tensor,
     resets: Tensor | None,
     reverse: bool,
+    offsets: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of u, lam and initial."""
     kernels = _kernels(states.device.type)
-    return kernels.scan_backward(grad_states, grad_final, states, lam, initial, resets, reverse)  # type: ignore[no-any-return]
+    return kernels.scan_backward(grad_states, grad_final, states, lam, initial, resets, reverse, offsets)  # type: ignore[no-any-return]
 
 
 @torch.library.custom_op("linrnn::scan_before", mutates_args=())
-def scan_before(u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
+def scan_before(
+    u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool, offsets: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """The state that each step starts from, like u, and the state to hand on, in one direction or both.
 
     On real planes with the directions before them: u is (batch, length, directions, 2, N). The first goes as `reverse`
     says, a second the other way.
     """
-    return _kernels(u.device.type).scan_before(u, lam, initial, resets, reverse)  # type: ignore[no-any-return]
+    return _kernels(u.device.type).scan_before(u, lam, initial, resets, reverse, offsets)  # type: ignore[no-any-return]
 
 
 @torch.library.custom_op("linrnn::scan_before_backward", mutates_args=())
 def scan_before_backward(
-    grad_states: Tensor, grad_final: Tensor, states: Tensor, lam: Tensor, resets: Tensor | None, reverse: bool
+    grad_states: Tensor,
+    grad_final: Tensor,
+    states: Tensor,
+    lam: Tensor,
+    resets: Tensor | None,
+    reverse: bool,
+    offsets: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of u, lam and initial."""
     kernels = _kernels(states.device.type)
-    return kernels.scan_before_backward(grad_states, grad_final, states, lam, resets, reverse)  # type: ignore[no-any-return]
+    return kernels.scan_before_backward(grad_states, grad_final, states, lam, resets, reverse, offsets)  # type: ignore[no-any-return]
 
 
 @functools.cache
@@ -115,7 +131,7 @@ def _kernels(device: str) -> ModuleType:
 
 @scan.register_fake
 @scan_before.register_fake
-def _(u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
+def _(u: Tensor, lam: Tensor, initial: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
     return u.new_empty(u.shape), initial.new_empty(initial.shape)
 
 
@@ -134,37 +150,39 @@ def _(
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    _, lam, initial, resets, reverse = inputs
-    ctx.save_for_backward(output[0], lam, initial, resets)  # the states alone: u is not needed again
+    _, lam, initial, resets, reverse, offsets = inputs
+    ctx.save_for_backward(output[0], lam, initial, resets, offsets)  # the states alone: u is not needed again
     ctx.reverse = reverse
 
 
 def _backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
-    states, lam, initial, resets = ctx.saved_tensors
-    gradients = scan_backward(grad_states, grad_final, states, lam, initial, resets, ctx.reverse)
-    return *gradients, None, None
+    states, lam, initial, resets, offsets = ctx.saved_tensors
+    gradients = scan_backward(grad_states, grad_final, states, lam, initial, resets, ctx.reverse, offsets)
+    return *gradients, None, None, None
 
 
 def _before_backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
-    states, lam, _, resets = ctx.saved_tensors
-    return *scan_before_backward(grad_states, grad_final, states, lam, resets, ctx.reverse), None, None
+    states, lam, _, resets, offsets = ctx.saved_tensors
+    gradients = scan_before_backward(grad_states, grad_final, states, lam, resets, ctx.reverse, offsets)
+    return *gradients, None, None, None
 
 
 def _keep_all(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.save_for_backward(*inputs[:-1])
-    ctx.reverse = inputs[-1]
+    *tensors, ctx.reverse, offsets = inputs
+    ctx.save_for_backward(*tensors, offsets)
 
 
 def _double_backward(definition: Any, ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     """Rarely wanted, so through the reference: exact, and as slow."""
-    *tensors, resets = ctx.saved_tensors
+    *tensors, resets, offsets = ctx.saved_tensors
     with torch.enable_grad():
         inputs = [t.detach().requires_grad_() for t in tensors]
-        outputs = definition(*(from_planes(t.double()) for t in inputs), reverse=ctx.reverse, resets=resets)
+        planes = (from_planes(t.double()) for t in inputs)
+        outputs = definition(*planes, reverse=ctx.reverse, resets=resets, offsets=offsets)
         wanted = [from_planes(g.double()) for g in grads]
         objective = torch.stack([(o.conj() * g).real.sum() for o, g in zip(outputs, wanted, strict=True)])
         gradients = torch.autograd.grad(objective.sum(), inputs, allow_unused=True)
-    return *gradients, None, None
+    return *gradients, None, None, None
 
 
 scan.register_autograd(_backward, setup_context=_keep)

@@ -3,10 +3,42 @@
 Slow, differentiable to any order, and meant to be read: every other implementation is tested against it.
 """
 
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 
 
+def _of_packed(definition: Callable[..., tuple[Tensor, ...]]) -> Callable[..., Any]:
+    """The same definition with `offsets`: sequences lie end to end in a batch of one row, each with its own states.
+
+    Sequence i has the steps from offsets[i] to offsets[i + 1]. What has the most dimensions is by step, what has one is
+    shared or summed, as λ and its gradient, and the rest is by sequence.
+    """
+
+    @functools.wraps(definition)
+    def each(*tensors: Tensor, offsets: Tensor | None = None, **options: Any) -> tuple[Tensor, ...]:
+        if offsets is None:
+            return definition(*tensors, **options)
+        most = tensors[0].dim()
+
+        def part(t: Tensor, i: int, start: int, stop: int) -> Tensor:
+            return t if t.dim() == 1 else t[:, start:stop] if t.dim() == most else t[i : i + 1]
+
+        borders = itertools.pairwise(offsets.tolist())
+        results = [definition(*(part(t, i, *ends) for t in tensors), **options) for i, ends in enumerate(borders)]
+        return tuple(
+            torch.stack(parts).sum(0) if parts[0].dim() == 1 else torch.cat(parts, dim=int(parts[0].dim() == most))
+            for parts in zip(*results, strict=True)
+        )
+
+    return each
+
+
+@_of_packed
 def scan(
     u: Tensor, lam: Tensor, initial: Tensor | None = None, *, reverse: bool = False, resets: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -40,6 +72,7 @@ def scan(
     return torch.stack(states, dim=1) if length else u, x
 
 
+@_of_packed
 def scan_backward(
     grad_states: Tensor,
     grad_final: Tensor,
@@ -69,6 +102,7 @@ def scan_backward(
     return g, (_conj(previous) * g).sum(dim=(0, 1)), _conj(lam) * g_before
 
 
+@_of_packed
 def scan_before(
     u: Tensor, lam: Tensor, initial: Tensor, *, reverse: bool = False, resets: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -95,6 +129,7 @@ def scan_before(
     return torch.stack(states, dim=2), torch.stack(finals, dim=1)
 
 
+@_of_packed
 def scan_before_backward(
     grad_states: Tensor,
     grad_final: Tensor,

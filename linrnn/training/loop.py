@@ -161,11 +161,8 @@ def _steps(
 
     def advance(indices: Tensor) -> Tensor:
         inputs, lengths, targets = examples(indices)
-        which = None
-        if row is not None and lengths is not None:
-            inputs, which = packing.pack(inputs, lengths, row)
         with mixed:
-            logits = wrapped(inputs, lengths=lengths, which=which)
+            logits = wrapped(inputs, lengths=lengths, row=row)
         loss = F.cross_entropy(logits.float(), targets)
         optimizer.zero_grad()
         loss.backward()

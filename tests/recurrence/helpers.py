@@ -21,14 +21,17 @@ class Problem:
     reverse: bool
     grad_states: Tensor
     grad_final: Tensor
+    offsets: Tensor | None = None
 
     @property
-    def forward(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None, bool]:
-        return self.u, self.lam, self.initial, self.resets, self.reverse
+    def forward(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None, bool, Tensor | None]:
+        return self.u, self.lam, self.initial, self.resets, self.reverse, self.offsets
 
-    def backward(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, bool]:
+    def backward(
+        self, states: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, bool, Tensor | None]:
         gradients = self.grad_states, self.grad_final
-        return *gradients, states, self.lam, self.initial, self.resets, self.reverse
+        return *gradients, states, self.lam, self.initial, self.resets, self.reverse, self.offsets
 
     def exact(self) -> "Problem":
         """The same rounded numbers in float64 on the CPU."""
@@ -40,6 +43,7 @@ class Problem:
             reverse=self.reverse,
             grad_states=self.grad_states.double().cpu(),
             grad_final=self.grad_final.double().cpu(),
+            offsets=self.offsets,
         )
 
     def oracle(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]:
@@ -57,20 +61,23 @@ def problem(
     *,
     reverse: bool = False,
     resets: float | None = None,
+    offsets: list[int] | None = None,
     radius: tuple[float, float] = (0.0, 0.999),
     device: str = "cpu",
 ) -> Problem:
-    """`resets` is the share of steps that start a new sequence."""
+    """`resets` is the share of steps that start a new sequence; with `offsets` the batch is one row of sequences."""
     carry = carry_dtype(dtype)
+    sequences = batch if offsets is None else len(offsets) - 1
     r, theta = torch.empty(n).uniform_(*radius), torch.empty(n).uniform_(0, 6.28)
     return Problem(
         u=torch.randn(batch, length, 2, n).to(device, dtype),
         lam=torch.stack([r * theta.cos(), r * theta.sin()]).to(device, carry),
-        initial=torch.randn(batch, 2, n).to(device, carry),
+        initial=torch.randn(sequences, 2, n).to(device, carry),
         resets=None if resets is None else (torch.rand(batch, length) < resets).to(device),
         reverse=reverse,
         grad_states=torch.randn(batch, length, 2, n).to(device, dtype),
-        grad_final=torch.randn(batch, 2, n).to(device, carry),
+        grad_final=torch.randn(sequences, 2, n).to(device, carry),
+        offsets=None if offsets is None else torch.tensor(offsets, dtype=torch.int32, device=device),
     )
 
 
@@ -85,13 +92,14 @@ class BeforeProblem:
     reverse: bool
     grad_states: Tensor
     grad_final: Tensor
+    offsets: Tensor | None = None
 
     @property
-    def forward(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None, bool]:
-        return self.u, self.lam, self.initial, self.resets, self.reverse
+    def forward(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None, bool, Tensor | None]:
+        return self.u, self.lam, self.initial, self.resets, self.reverse, self.offsets
 
-    def backward(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, bool]:
-        return self.grad_states, self.grad_final, states, self.lam, self.resets, self.reverse
+    def backward(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, bool, Tensor | None]:
+        return self.grad_states, self.grad_final, states, self.lam, self.resets, self.reverse, self.offsets
 
     def oracle(self) -> list[Tensor]:
         """By the definition, in float64: states, final and the gradients of u, lam and initial."""
@@ -99,8 +107,9 @@ class BeforeProblem:
             t.double().cpu() for t in (self.u, self.lam, self.initial, self.grad_states, self.grad_final)
         )
         resets = None if self.resets is None else self.resets.cpu()
-        states, final = fallback.scan_before(u, lam, initial, resets, self.reverse)
-        gradients = fallback.scan_before_backward(grad_states, grad_final, states, lam, resets, self.reverse)
+        given = resets, self.reverse, self.offsets
+        states, final = fallback.scan_before(u, lam, initial, *given)
+        gradients = fallback.scan_before_backward(grad_states, grad_final, states, lam, *given)
         return [states, final, *gradients]
 
 
@@ -119,6 +128,7 @@ def before_problem(
         reverse=p.reverse,
         grad_states=planes[1],
         grad_final=states[1],
+        offsets=p.offsets,
     )
 
 

@@ -134,6 +134,66 @@ def test_states_before_each_step_of_chunks(
     check_before(kernels, p)
 
 
+OFFSETS = [0, 13, 14, 18]  # whole tiles of 4 and a part of one, a single step
+SMALL_TILES = {"FORWARD": {4: (2, 2, 4, 1)}, "BACKWARD": {4: (2, 2, 4, 1)}}
+SMALL_CHUNKS = {"SHORTEST_CUT": 1, "SHORTEST_CHUNK": 8, "TOGETHER": 2}
+
+
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize(
+    ("sizes", "reverse"),
+    [({}, False), (SMALL_TILES, True), (SMALL_CHUNKS, False), (SMALL_CHUNKS, True)],
+    ids=["one tile", "several tiles", "chunks", "chunks, reverse"],
+)
+def test_sequences_end_to_end(
+    kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, sizes: dict[str, Any], reverse: bool
+) -> None:
+    for name, size in sizes.items():
+        monkeypatch.setattr(kernels, name, size)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    options: dict[str, Any] = {"reverse": reverse, "offsets": OFFSETS, "device": device}
+    p = problem(1, 18, 5, torch.float32, **options)
+    assert kernels._plan(p.u, kernels.FORWARD[4], p.offsets).chunks == (3 if sizes == SMALL_CHUNKS else 1)
+    check(kernels, p, 1e-5)
+    check_before(kernels, before_problem(1, 18, 2, 5, torch.float32, **options))
+
+
+def test_nothing_crosses_between_sequences_end_to_end(kernels: ModuleType) -> None:
+    """Whatever one of them holds, the others are the same to the last bit."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    p = problem(1, 18, 5, torch.float32, offsets=OFFSETS, device=device)
+    q = before_problem(1, 18, 2, 5, torch.float32, offsets=OFFSETS, device=device)
+    results = []
+    for _ in range(2):
+        rows = [kernels.scan(*p.forward)[0], kernels.scan_backward(*p.backward(p.u))[0]]
+        rows += [kernels.scan_before(*q.forward)[0], kernels.scan_before_backward(*q.backward(q.u))[0]]
+        results.append(rows)
+        for t in (p.u, p.grad_states, q.u, q.grad_states):
+            t[:, :13] = float("nan")
+    for clean, spoilt in zip(*results, strict=True):
+        assert torch.equal(clean[:, 13:], spoilt[:, 13:])
+        assert spoilt[:, :13].isnan().any()
+
+
+@gpu_only
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+@pytest.mark.parametrize(("sequences", "longest", "n"), [(32, 500, 256), (3, 4500, 100)])
+def test_sequences_end_to_end_at_real_sizes(
+    kernels: ModuleType, dtype: torch.dtype, reverse: bool, sequences: int, longest: int, n: int
+) -> None:
+    """The last are few and long enough to be cut. The same inputs give the same bits."""
+    offsets = [0, *torch.randint(longest // 2, longest, (sequences,)).cumsum(0).tolist()]
+    options: dict[str, Any] = {"reverse": reverse, "offsets": offsets, "radius": (0.9, 0.999), "device": "cuda"}
+    p = problem(1, offsets[-1], n, dtype, **options)
+    assert sequences > 3 or kernels._plan(p.u, kernels.FORWARD[p.u.itemsize], p.offsets).chunks > 1
+    check(kernels, p, TOLERANCE[dtype])
+    q = before_problem(1, offsets[-1], 1, n, dtype, **options)
+    check_before(kernels, q)
+    first, again = ([*kernels.scan_before(*q.forward), *kernels.scan_before_backward(*q.backward(q.u))] for _ in "12")
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+
+
 def test_a_constant_input_over_many_tiles(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """x_k = (1 - λ^(k+1))/(1 - λ) from one unit a step: errors in λ^(steps of a tile) would add up."""
     monkeypatch.setattr(kernels, "FEW", 0)  # not cut into chunks
@@ -235,6 +295,10 @@ def test_operator_on_the_gpu() -> None:
     tensors = [t.requires_grad_() for t in q.forward[:3]]
     assert torch.autograd.gradcheck(lambda u, lam, x: op.scan_before(u, lam, x, q.resets, False), tensors)
     torch.library.opcheck(op.scan_before, q.forward)
+    r = before_problem(1, 9, 2, 3, torch.float64, offsets=[0, 4, 9], device="cuda")
+    tensors = [t.requires_grad_() for t in r.forward[:3]]
+    assert torch.autograd.gradcheck(lambda u, lam, x: op.scan_before(u, lam, x, None, False, r.offsets), tensors)
+    torch.library.opcheck(op.scan_before, r.forward)
 
 
 @gpu_only

@@ -1,6 +1,7 @@
 """The scan on the CPU, and its definition, against oracles that share no code with them."""
 
 import concurrent.futures
+import itertools
 import multiprocessing
 import shutil
 from collections.abc import Callable
@@ -200,7 +201,8 @@ def test_gradcheck(reverse: bool, resets: float | None) -> None:
     flags = None if p.resets is None else p.resets[:, :4]
 
     def definition(u: Tensor, lam: Tensor, initial: Tensor) -> tuple[Tensor, Tensor]:
-        return reference.scan(u, lam, initial, reverse=reverse, resets=flags)
+        states, final = reference.scan(u, lam, initial, reverse=reverse, resets=flags)
+        return states, final
 
     inputs = [t.requires_grad_() for t in complexes]
     assert torch.autograd.gradcheck(definition, inputs)
@@ -223,6 +225,29 @@ def test_gradcheck_of_the_states_before_each_step(
     assert torch.autograd.gradgradcheck(operator, planes)
 
 
+@DIRECTIONS
+def test_sequences_end_to_end(reverse: bool) -> None:
+    """Each as if it were alone, with its own states before and after; and gradients of every order."""
+    offsets = [0, 1, 4]
+    p, q = (
+        problem(1, 4, 2, reverse=reverse, offsets=offsets),
+        before_problem(1, 4, 2, 1, reverse=reverse, offsets=offsets),
+    )
+    for operator, row in ((op.scan, p), (op.scan_before, q)):
+        planes = [t.requires_grad_() for t in (row.u, row.lam, row.initial)]
+
+        def run(u: Tensor, lam: Tensor, initial: Tensor, operator: Any = operator) -> Any:
+            return operator(u, lam, initial, None, reverse, p.offsets)
+
+        states, final = run(*planes)
+        for i, (start, stop) in enumerate(itertools.pairwise(offsets)):
+            alone = operator(row.u[:, start:stop], row.lam, row.initial[i : i + 1], None, reverse)
+            for came, truth in ((states[:, start:stop], alone[0]), (final[i : i + 1], alone[1])):
+                assert error(came.detach(), truth.detach()) < 1e-12
+        assert torch.autograd.gradcheck(run, planes)
+        assert torch.autograd.gradgradcheck(run, planes)
+
+
 def test_opcheck() -> None:
     for resets in (None, 0.3):
         p = problem(2, 6, 3, torch.float32, resets=resets)
@@ -235,6 +260,9 @@ def test_opcheck() -> None:
         t.requires_grad_()
     torch.library.opcheck(op.scan_before, q.forward)
     torch.library.opcheck(op.scan_before_backward, q.backward(torch.randn(2, 3, 2, 2, 3)))
+    row = problem(1, 6, 3, torch.float32, offsets=[0, 2, 6])
+    row.u.requires_grad_()
+    torch.library.opcheck(op.scan, row.forward)
 
 
 def test_unused_results_and_inputs_without_gradient() -> None:
