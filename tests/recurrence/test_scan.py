@@ -211,7 +211,7 @@ def test_gradcheck(reverse: bool, resets: float | None) -> None:
 
 @DIRECTIONS
 @pytest.mark.parametrize("resets", [None, 0.3], ids=["", "resets"])
-@pytest.mark.parametrize(("length", "directions"), [(5, 2), (1, 2), (5, 1), (0, 2)])
+@pytest.mark.parametrize(("length", "directions"), [(4, 2), (1, 1), (0, 2)])
 def test_gradcheck_of_the_states_before_each_step(
     reverse: bool, resets: float | None, length: int, directions: int
 ) -> None:
