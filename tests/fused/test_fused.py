@@ -16,7 +16,7 @@ from tests.helpers import gradients, relative_error
 
 MASKS = pytest.mark.parametrize("masks", ["for sequences", "for steps", "none"])
 MASKED = pytest.mark.parametrize("masked", [True, False], ids=["dropout", "no dropout"])
-SHAPES = pytest.mark.parametrize("shape", [(2, 150, 64), (3, 7, 70), (1, 128, 192), (2, 0, 64)], ids=str)
+SHAPES = pytest.mark.parametrize("shape", [(2, 150, 64), (3, 7, 70), (2, 0, 64)], ids=str)
 
 
 def mask_for(x: Tensor, masked: bool) -> Tensor | None:

@@ -68,11 +68,12 @@ def test_small(
 
 
 @pytest.mark.usefixtures("poisoned")
-@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
-@pytest.mark.parametrize("resets", [None, 0.05], ids=["", "resets"])
-@pytest.mark.parametrize("length", [16, 37])
+@pytest.mark.parametrize(
+    ("length", "resets", "reverse"),
+    [(16, 0.05, False), (37, None, False), (37, None, True), (37, 0.05, False), (37, 0.05, True)],
+)
 def test_length_cut_into_chunks(
-    kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, reverse: bool, resets: float | None, length: int
+    kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, length: int, resets: float | None, reverse: bool
 ) -> None:
     monkeypatch.setattr(kernels, "SHORTEST_CUT", 1)
     monkeypatch.setattr(kernels, "SHORTEST_CHUNK", 8)

@@ -41,7 +41,12 @@ def store(name: str) -> None:
     draft.finish(**description, note="a slice", source="a test")
 
 
-@pytest.mark.parametrize("name", recipes.names()[1:])
+VARIANTS = ("scifar-grey", "retrieval-citations", "pathfinder-64")  # of the same recipes
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in VARIANTS)) for name in recipes.names()[1:]]
+)
 def test_the_recipe_trains_for_200_steps(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINRNN_DATA", str(tmp_path / "data"))
     store(name)
