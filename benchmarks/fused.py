@@ -11,17 +11,11 @@ import measure
 import torch
 from torch import Tensor
 
+from linrnn import recipes
 from linrnn.bench.measure import copy, milliseconds
+from linrnn.bench.train import PAPER, SIZES
 from linrnn.fused import gpu
 
-SIZES = {
-    "sCIFAR": (50, 1024, 512),
-    "ListOps": (32, 2048, 128),
-    "Text": (32, 4096, 256),
-    "Retrieval": (128, 4000, 128),
-    "Pathfinder": (64, 1024, 192),
-    "Path-X": (32, 16_384, 128),
-}
 PASSES = {"moments": 1, "gelu_skip": 3, "gelu_skip_backward": 4, "glu_skip": 4, "glu_skip_backward": 5}
 
 
@@ -50,7 +44,9 @@ def main() -> None:
     arguments = parser.parse_args()
     device = torch.device("cuda")
     rows = []
-    for size, shape in SIZES.items():
+    for size in PAPER:
+        recipe = recipes.get(size)
+        shape = (recipe.training.batch_size * SIZES[size].documents, SIZES[size].length, recipe.model.d_model)
         a = 2 * shape[0] * shape[1] * shape[2]  # bytes of an activation
         kernels = calls(*shape, device)
         copies = {f"copy {name}": copy(PASSES[name] * a, device) for name in kernels}

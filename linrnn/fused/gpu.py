@@ -20,7 +20,6 @@ class Tile(NamedTuple):
     rows: int
     steps: int
     warps: int
-    unroll: int = 1  # tiles whose loads are asked for together, if nothing is stored in between
     stages: int = 1  # from 2 on, all but one of so many tiles are on their way to shared memory while one is at work
 
 
@@ -107,7 +106,7 @@ def _add_up(parts: Tensor) -> Tensor:
 
 
 def _sizes(tile: Tile) -> dict[str, int]:
-    return {"COLUMNS": tile.columns, "ROWS": tile.rows, "UNROLL": tile.unroll, "STAGES": tile.stages}
+    return {"COLUMNS": tile.columns, "ROWS": tile.rows, "STAGES": tile.stages}
 
 
 def _masks(mask: Tensor | None, which: Tensor | None) -> dict[str, bool]:
@@ -130,14 +129,14 @@ def _launch(kernel: Any, tile: Tile, like: Tensor, tensors: tuple[Tensor | None,
 @triton.jit(do_not_specialize=["length"])
 def _gelu_skip(
     y, x, d, e, mask, which, h, length, H: tl.constexpr, X: tl.constexpr, MASK: tl.constexpr, WHICH: tl.constexpr,
-    STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, UNROLL: tl.constexpr, STAGES: tl.constexpr,
+    STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     b, _part, first, column = _place(length, H, STEPS, COLUMNS)
     e_here = _vector(e + column, column < H)
     if X:
         d_here = _vector(d + column, column < H)
     own = _own(mask, b, column, H, MASK, WHICH)
-    for start in tl.range(0, STEPS, ROWS, num_stages=STAGES, loop_unroll_factor=UNROLL):
+    for start in tl.range(0, STEPS, ROWS, num_stages=STAGES):
         k, here, inside, at = _rows(b, first + start, length, column, H, ROWS)
         z = _load(y + at, inside) + e_here
         if X:
@@ -152,7 +151,7 @@ def _gelu_skip(
 @triton.jit(do_not_specialize=["length"])
 def _gelu_skip_backward(
     grad, y, x, d, e, mask, which, grad_y, sums, length, H: tl.constexpr, X: tl.constexpr, MASK: tl.constexpr,
-    WHICH: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, UNROLL: tl.constexpr,
+    WHICH: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
     b, part, first, column = _place(length, H, STEPS, COLUMNS)
@@ -162,7 +161,7 @@ def _gelu_skip_backward(
     own = _own(mask, b, column, H, MASK, WHICH)
     sum_d = tl.zeros((ROWS, COLUMNS), tl.float32)
     sum_e = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for start in tl.range(0, STEPS, ROWS, num_stages=STAGES, loop_unroll_factor=UNROLL):
+    for start in tl.range(0, STEPS, ROWS, num_stages=STAGES):
         k, here, inside, at = _rows(b, first + start, length, column, H, ROWS)
         z = _load(y + at, inside) + e_here
         if X:
@@ -184,12 +183,12 @@ def _gelu_skip_backward(
 @triton.jit(do_not_specialize=["length"])
 def _glu_skip(
     x, g, b, h, mask, which, out, length, H: tl.constexpr, HALF: tl.constexpr, MASK: tl.constexpr, WHICH: tl.constexpr,
-    STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, UNROLL: tl.constexpr, STAGES: tl.constexpr,
+    STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     s, _part, first, column = _place(length, H, STEPS, COLUMNS)
     b_v, b_gate = _biases(b, column, H, HALF)
     own = _own(mask, s, column, H, MASK, WHICH)
-    for start in tl.range(0, STEPS, ROWS, num_stages=STAGES, loop_unroll_factor=UNROLL):
+    for start in tl.range(0, STEPS, ROWS, num_stages=STAGES):
         k, here, inside, at = _rows(s, first + start, length, column, H, ROWS)
         v, gate = _value_and_gate(g, h, b_v, b_gate, at, k, inside, H, HALF)
         mixed = v * _sigmoid(gate)
@@ -201,7 +200,7 @@ def _glu_skip(
 @triton.jit(do_not_specialize=["length"])
 def _glu_skip_backward(
     grad, g, b, h, mask, which, grad_g, grad_h, sums, length, H: tl.constexpr, HALF: tl.constexpr, MASK: tl.constexpr,
-    WHICH: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, UNROLL: tl.constexpr,
+    WHICH: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
     s, part, first, column = _place(length, H, STEPS, COLUMNS)
@@ -209,7 +208,7 @@ def _glu_skip_backward(
     own = _own(mask, s, column, H, MASK, WHICH)
     sum_v = tl.zeros((ROWS, COLUMNS), tl.float32)
     sum_gate = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for start in tl.range(0, STEPS, ROWS, num_stages=STAGES, loop_unroll_factor=UNROLL):
+    for start in tl.range(0, STEPS, ROWS, num_stages=STAGES):
         k, here, inside, at = _rows(s, first + start, length, column, H, ROWS)
         v, gate = _value_and_gate(g, h, b_v, b_gate, at, k, inside, H, HALF)
         into = _load(grad + at, inside)
@@ -236,13 +235,13 @@ def _glu_skip_backward(
 @triton.jit(do_not_specialize=["length"])
 def _moments(
     x, near, real, sums, length, H: tl.constexpr, REAL: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr,
-    ROWS: tl.constexpr, UNROLL: tl.constexpr, STAGES: tl.constexpr,
+    ROWS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     b, part, first, column = _place(length, H, STEPS, COLUMNS)
     near_here = _vector(near + column, column < H)
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
     square = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for start in tl.range(0, STEPS, ROWS, num_stages=STAGES, loop_unroll_factor=UNROLL):
+    for start in tl.range(0, STEPS, ROWS, num_stages=STAGES):
         k, here, inside, at = _rows(b, first + start, length, column, H, ROWS)
         if REAL:
             inside = inside & (tl.load(real + k, mask=here, other=0) != 0)
@@ -255,12 +254,12 @@ def _moments(
 
 @triton.jit(do_not_specialize=["parts"])
 def _sum_parts(
-    sums, total, parts, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, UNROLL: tl.constexpr,
+    sums, total, parts, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     added = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for start in tl.range(0, parts, ROWS, num_stages=STAGES, loop_unroll_factor=UNROLL):
+    for start in tl.range(0, parts, ROWS, num_stages=STAGES):
         row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
         added += tl.load(sums + row * WIDTH + column, mask=(row < parts) & (column < WIDTH), other=0.0)
     _store_sum(total, added, column, WIDTH)

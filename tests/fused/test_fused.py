@@ -105,7 +105,7 @@ def test_gelu_in_half_precision_is_exact_to_1e_5() -> None:
     assert ((out - expected).abs() <= 1.2e-5 + 2**-7 * expected.abs()).all()
 
 
-@pytest.mark.parametrize("tile", [(64, 16, 64, 4, 2, 1), (256, 8, 8, 4, 1, 1), (128, 4, 32, 4, 1, 3)], ids=str)
+@pytest.mark.parametrize("tile", [(64, 16, 64, 4, 1), (256, 8, 8, 4, 1), (128, 4, 32, 4, 3)], ids=str)
 def test_no_tile_changes_what_comes_out(tile: tuple[int, ...]) -> None:
     """Beyond the order of sums; one is wider than H, which gives it more rows than steps."""
     y, x, grad = (torch.randn(2, 70, 128) for _ in range(3))

@@ -1,7 +1,7 @@
 """Random problems for the scan, and how far two answers lie apart."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -11,8 +11,8 @@ from linrnn.recurrence.op import carry_dtype
 
 
 @dataclass
-class Problem:
-    """The arguments of the forward and the backward operator, on real planes."""
+class Arguments:
+    """What the operators take, on real planes."""
 
     u: Tensor
     lam: Tensor
@@ -27,24 +27,21 @@ class Problem:
     def forward(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None, bool, Tensor | None]:
         return self.u, self.lam, self.initial, self.resets, self.reverse, self.offsets
 
+    def exact(self) -> Self:
+        """The same rounded numbers in float64 on the CPU."""
+        numbers = ("u", "lam", "initial", "grad_states", "grad_final")
+        resets = None if self.resets is None else self.resets.cpu()
+        return replace(self, resets=resets, **{name: getattr(self, name).double().cpu() for name in numbers})
+
+
+class Problem(Arguments):
+    """The arguments of `scan` and of its backward."""
+
     def backward(
         self, states: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, bool, Tensor | None]:
         gradients = self.grad_states, self.grad_final
         return *gradients, states, self.lam, self.initial, self.resets, self.reverse, self.offsets
-
-    def exact(self) -> "Problem":
-        """The same rounded numbers in float64 on the CPU."""
-        return Problem(
-            u=self.u.double().cpu(),
-            lam=self.lam.double().cpu(),
-            initial=self.initial.double().cpu(),
-            resets=None if self.resets is None else self.resets.cpu(),
-            reverse=self.reverse,
-            grad_states=self.grad_states.double().cpu(),
-            grad_final=self.grad_final.double().cpu(),
-            offsets=self.offsets,
-        )
 
     def oracle(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]:
         """By the definition, in float64: (states, final) and the gradients of u, lam and initial."""
@@ -81,36 +78,17 @@ def problem(
     )
 
 
-@dataclass
-class BeforeProblem:
+class BeforeProblem(Arguments):
     """The arguments of `scan_before` and of its backward, in one direction or two."""
-
-    u: Tensor
-    lam: Tensor
-    initial: Tensor
-    resets: Tensor | None
-    reverse: bool
-    grad_states: Tensor
-    grad_final: Tensor
-    offsets: Tensor | None = None
-
-    @property
-    def forward(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None, bool, Tensor | None]:
-        return self.u, self.lam, self.initial, self.resets, self.reverse, self.offsets
 
     def backward(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, bool, Tensor | None]:
         return self.grad_states, self.grad_final, states, self.lam, self.resets, self.reverse, self.offsets
 
     def oracle(self) -> list[Tensor]:
         """By the definition, in float64: states, final and the gradients of u, lam and initial."""
-        u, lam, initial, grad_states, grad_final = (
-            t.double().cpu() for t in (self.u, self.lam, self.initial, self.grad_states, self.grad_final)
-        )
-        resets = None if self.resets is None else self.resets.cpu()
-        given = resets, self.reverse, self.offsets
-        states, final = fallback.scan_before(u, lam, initial, *given)
-        gradients = fallback.scan_before_backward(grad_states, grad_final, states, lam, *given)
-        return [states, final, *gradients]
+        exact = self.exact()
+        states, final = fallback.scan_before(*exact.forward)
+        return [states, final, *fallback.scan_before_backward(*exact.backward(states))]
 
 
 def before_problem(
