@@ -254,7 +254,7 @@ def prepare(layers: Sequence[LRU], u: Tensor, aligned: bool = False) -> list[Wei
     `ALIGNED` steps, and so do chunks.
     """
     first = layers[0]
-    c = math.gcd(first._chunk(u), ALIGNED) if aligned else first._chunk(u)
+    c = min(first._chunk(u), ALIGNED) if aligned else first._chunk(u)
     dtype = output_dtype(u, carry_dtype(first.B.dtype))
     learned = [layer._learned() for layer in layers]
     with torch.autocast(u.device.type, enabled=False):

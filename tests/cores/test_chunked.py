@@ -197,6 +197,14 @@ def test_the_size_of_a_chunk_divides_the_length_and_falls_with_the_width() -> No
     assert chunk_size(2047, 64, 256) == 1
 
 
+def test_the_compiler_sees_the_size_of_a_chunk_where_lengths_change() -> None:
+    def run(u: Tensor) -> Tensor:
+        return u.sum() + chunk_size(len(u), 64, 256)
+
+    compiled = torch.compile(run, backend="eager", dynamic=True, fullgraph=True)
+    assert [int(compiled(torch.zeros(length))) for length in (2048, 2044, 2047)] == [8, 4, 1]
+
+
 def test_on_the_cpu_and_in_single_precision_every_step_is_scanned() -> None:
     assert linrnn.LRU(8, 64)._chunk(torch.randn(1, 1024, 8)) == 1
 

@@ -91,6 +91,7 @@ def test_what_it_cannot_do_is_a_clear_error(kind: type[Gated]) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:The .grad attribute", "ignore::DeprecationWarning")  # in the compiler
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")
 @both_kinds
 def test_a_gpu_equals_the_cpu_compiled_or_not(kind: type[Gated]) -> None:
     core, u, lengths = kind(3, 4, **FLOAT64), torch.randn(3, 300, 3, **FLOAT64), torch.tensor([300, 7, 0])
