@@ -415,7 +415,10 @@ class Block(nn.Module):
         assert isinstance(self.core, LRU)
         masks = None if offsets is None else len(offsets)
         y, d, e = self.core.folded(x, *self.norm.scale_and_shift(x, real), offsets, weights)
-        h = fused.gelu_skip(y, x if d is not None else None, e if d is None else d, e, self._mask(x, masks), which)
+        mask, c = self._mask(x, masks), y.shape[-1] // x.shape[-1]  # steps side by side, of one sequence
+        tiled = None if mask is None else mask.repeat(1, 1, c)
+        first = None if which is None else which[:, ::c]
+        h = fused.gelu_skip(y, x if d is not None else None, e if d is None else d, e, tiled, first).view(x.shape)
         g = F.linear(h, self.mixing.weight)
         return fused.glu_skip(x, g, self.mixing.bias, h if self.half_glu else None, self._mask(x, masks), which)
 

@@ -42,7 +42,7 @@ def chunk_size(length: int, H: int, N: int) -> int:
 
     Arithmetic grows with c·H² and the traffic of states falls with N/c: their sum is least near c = √N/H.
     """
-    c = 2 ** round(math.log2(max(26 * math.sqrt(N) / H, 1)))
+    c: int = 2 ** round(math.log2(max(26 * math.sqrt(N) / H, 1)))
     while length % c:  # not math.gcd, through which the compiler cannot see where lengths change
         c //= 2
     return c
@@ -86,7 +86,7 @@ def fold(weights: Weights, scale: Tensor, shift: Tensor) -> Weights:
 def chunked(
     u: Tensor, weights: Weights, initial: Tensor, offsets: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Whole sequences.
+    """Whole sequences. Of the bias only what goes into the states is added, not what goes into the outputs.
 
     Args:
         u: (batch, L, H), where c divides L.
@@ -101,7 +101,7 @@ def chunked(
     c, ways = weights.of_u.shape[1] // H, weights.of_x.shape[1] // (2 * N)
     rows = (ways * 2 * N, c * H)
     into, inside = weights.of_u.to(weights.of_x.dtype).split(rows)
-    b_into, b_inside = (None, None) if weights.bias is None else weights.bias.split(rows)
+    b_into = None if weights.bias is None else weights.bias[: rows[0]]
 
     chunks = u.reshape(-1, c * H)
     initial = initial.unsqueeze(1)
@@ -110,7 +110,7 @@ def chunked(
     ends = F.linear(chunks, into, b_into).view(batch, length // c, ways, 2, N)
     borders = None if offsets is None else offsets // c
     starts, final = op.scan_before(ends, weights.lam, initial, None, False, borders)
-    y = F.linear(starts.flatten(2).flatten(0, 1), weights.of_x, b_inside)
+    y = F.linear(starts.flatten(2).flatten(0, 1), weights.of_x)
     return _add_linear(y, chunks, inside).view(u.shape), starts[:, :, 0], final[:, 0]
 
 

@@ -184,17 +184,20 @@ class LRU(Core):
     ) -> tuple[Tensor, Tensor | None, Tensor]:
         """What the layer gives on u = scale ⊙ x + shift, without making u: y, d and e of y + d ⊙ x + e; d None for 0.
 
-        For sequences that start from zero: x is (batch, length, H), scale and shift are (H,). With offsets, integers
-        (sequences + 1,), they lie end to end in one row, x is (1, length, H), and sequence i has the steps from
-        offsets[i] to offsets[i + 1], multiples of `ALIGNED`. The weights are the layer's own, as `prepare` makes them
-        for many layers; None to make them here.
+        For sequences that start from zero: x is (batch, length, H), scale and shift are (H,). The steps of a chunk come
+        side by side: y is (batch, length/c, c·H), and e is (c·H,). With offsets, integers (sequences + 1,), sequences
+        lie end to end in one row, x is (1, length, H), and sequence i has the steps from offsets[i] to offsets[i + 1],
+        multiples of `ALIGNED`. The weights are the layer's own, as `prepare` makes them for many layers; None to make
+        them here.
         """
         weights = prepare([self], x, aligned=offsets is not None)[0] if weights is None else weights
         weights = fold(weights, scale, shift)
         initial = self._zero_state(len(x) if offsets is None else len(offsets) - 1)
         if weights.of_u.shape[1] > self.d_model:
             y, _, _ = chunked(x, weights, initial, offsets)
-            return y, None, torch.zeros_like(shift)
+            chunk = weights.of_u.shape[1]
+            assert weights.bias is not None
+            return y.view(len(x), -1, chunk), None, weights.bias[-chunk:]
         C, *C_back = weights.of_x.split(2 * self.d_state, dim=1)
         Bu = F.linear(x, weights.of_u, weights.bias).unflatten(-1, (2, self.d_state))
         states, _ = op.scan(Bu, weights.lam, initial, None, False, offsets)

@@ -73,7 +73,7 @@ def test_folded_sequences_end_to_end(c: int, bidirectional: bool, monkeypatch: p
     for packed in (False, True):
         if packed:
             y, d, e = layer.folded(x, scale, shift, torch.tensor([0, 8, 40, 48]))
-            y = y + e + (0 if d is None else d * x)
+            y = (y + e).view(x.shape) + (0 if d is None else d * x)
         else:
             y, _ = layer(x * scale + shift, resets=resets)  # a scan of every step
         results.append([y, *gradients(layer, y.square().sum()).values()])
@@ -92,7 +92,8 @@ def test_a_scale_and_a_shift_fold_into_the_weights(
     x, scale, shift = torch.randn(5, 16, 6, **FLOAT64), torch.randn(6, **FLOAT64), torch.randn(6, **FLOAT64)
     y, d, e = layer.folded(x, scale, shift)
     expected, _ = layer(scale * x + shift)
-    assert relative_error(y + e if d is None else y + d * x + e, expected) < 1e-12
+    y = (y + e).view(x.shape) + (0 if d is None else d * x)
+    assert relative_error(y, expected) < 1e-12
 
 
 LAYERS = pytest.mark.parametrize(
