@@ -20,8 +20,8 @@ import triton.language as tl
 from torch import Tensor
 
 # By the bytes of a number: steps of a segment, segments of a tile, channels of a program, warps (registers are scarce).
-FORWARD = {2: (8, 16, 32, 4), 4: (8, 16, 32, 4), 8: (4, 16, 32, 4)}
-BACKWARD = {2: (8, 16, 32, 8), 4: (8, 16, 32, 8), 8: (4, 16, 32, 4)}
+FORWARD = {2: (8, 16, 32, 4, 3), 4: (8, 16, 32, 4, 3), 8: (4, 16, 32, 4, 3)}
+BACKWARD = {2: (8, 16, 32, 8, 3), 4: (8, 16, 32, 8, 3), 8: (4, 16, 32, 4, 3)}
 FEW, MANY = 100, 512  # with fewer programs a length is cut, until there are so many
 SHORTEST_CUT, SHORTEST_CHUNK = 2048, 256  # steps
 TOGETHER = 32  # chunks that are put together at a time
@@ -134,7 +134,7 @@ class _Plan:
     length: int  # of all sequences, or of the row in which they lie end to end
     directions: int
     n: int
-    tile: tuple[int, int, int, int]
+    tile: tuple[int, int, int, int, int]
     chunk: int
     chunks: int
 
@@ -160,7 +160,8 @@ class _Plan:
         segments = min(self.tile[1], self.chunk // rows)  # so that a tile is never longer than a chunk
         numbers = self.tile[1] * self.tile[2] // self.tile[3]  # in a row of a tile, for each warp
         warps = max(1, segments * self.block // numbers)
-        return {"N": self.n, "ROWS": rows, "SEGMENTS": segments, "BLOCK": self.block, "num_warps": warps}
+        tile = {"ROWS": rows, "SEGMENTS": segments, "BLOCK": self.block, "STAGES": self.tile[4], "num_warps": warps}
+        return {"N": self.n, **tile}
 
     def carries(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """The state at the end of each chunk, and whether a state that enters the chunk reaches its end."""
@@ -168,7 +169,7 @@ class _Plan:
         return like.new_empty(*shape, 2, self.n), torch.empty(shape, dtype=torch.int32, device=like.device)
 
 
-def _plan(u: Tensor, tile: tuple[int, int, int, int], offsets: Tensor | None = None) -> _Plan:
+def _plan(u: Tensor, tile: tuple[int, int, int, int, int], offsets: Tensor | None = None) -> _Plan:
     batch, length, *directions, _, n = u.shape
     usual = length
     if offsets is not None:  # there are as many chunks as if a sequence took the whole row: most find nothing to do
@@ -217,7 +218,7 @@ def _scan(
     u, lam, starts, resets, offsets, states, ends, alive, partner, partial, length, chunk, chunks,
     BEFORE: tl.constexpr, CONJUGATE: tl.constexpr, DIRECTIONS: tl.constexpr,
     ENDS_ONLY: tl.constexpr, REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr,
-    N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr,
+    N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     b, s, n, inside = _place(chunks, N, BLOCK)
     way = tl.program_id(1) if DIRECTIONS > 1 else 0
@@ -231,10 +232,10 @@ def _scan(
     forth = -1 if reverse else 1
     row = DIRECTIONS * 2 * N * forth
     TILE: tl.constexpr = SEGMENTS * ROWS
-    at = ((begin + k) * DIRECTIONS + way) * 2 * N + n + first * row
+    at = ((begin + k) * DIRECTIONS + way) * 2 * N
     u += at
-    states += at
-    PARTNERS: tl.constexpr = ROWS if CONJUGATE and not ENDS_ONLY else 0
+    states += at + n + first * row
+    PARTNERS: tl.constexpr = CONJUGATE and not ENDS_ONLY
     if PARTNERS:
         partner += at
     resets_of_b = resets + begin if RESETS else resets
@@ -245,21 +246,27 @@ def _scan(
     if not ENDS_ONLY:
         cr, ci = _load_planes(starts + (sequence * chunks + s) * 2 * N + n, N, inside, lam.dtype.element_ty)
         cr, ci = cr + zero, ci + zero
+    TWICE: tl.constexpr = SEGMENTS > 1 or ENDS_ONLY  # a single segment starts where the one before it ended
     Rr, Ri, tile = _powers(lr, li, ROWS, SEGMENTS)
     cuts = tl.zeros((SEGMENTS, 1), tl.int32)
     dr, di = zero.to(tl.float64), zero.to(tl.float64)
     full = (steps - 1) // TILE * TILE  # at least one step is left for the last tile
-    ur, ui = _ask(u, 0, limit, N, row, ROWS)
-    pr, pi = _ask(partner, 0, limit, N, row, PARTNERS)
-    for t in range(0, full, TILE):
+    step, in_tile = _in_tile(n, row, N, TILE)
+    there = inside & (full + step < steps)
+    last_u = tl.load(u + full.to(tl.int64) * row + in_tile, mask=there, other=0.0)
+    if PARTNERS:
+        last_partner = tl.load(partner + full.to(tl.int64) * row + in_tile, mask=there, other=0.0)
+    for t in tl.range(0, full, TILE, num_stages=STAGES):
+        ur, ui = _rows(_ask(u + in_tile, inside, N % BLOCK != 0), SEGMENTS, ROWS)
         u += TILE * row
         if PARTNERS:
+            pr, pi = _rows(_ask(partner + in_tile, inside, N % BLOCK != 0), SEGMENTS, ROWS)
             partner += TILE * row
-        next_ur, next_ui = _ask(u, t + TILE, limit, N, row, ROWS)
-        next_pr, next_pi = _ask(partner, t + TILE, limit, N, row, PARTNERS)
         cut = _cuts(resets_of_b, k + (t + first) * forth, length, forth, reverse, RESETS, ROWS)
-        ar, ai, er, ei, cuts = _walk(ur, ui, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
-        xr, xi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, tile, RESETS, SEGMENTS)
+        xr, xi = cr, ci
+        if TWICE:
+            ar, ai, er, ei, cuts = _walk(ur, ui, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
+            xr, xi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, tile, RESETS, SEGMENTS)
         if not ENDS_ONLY:
             er, ei = zero, zero
             for r in tl.static_range(ROWS):
@@ -272,14 +279,20 @@ def _scan(
                 xr, xi = _step(lr, li, xr, xi, ur[r].to(lr.dtype), ui[r].to(lr.dtype))
                 if not BEFORE:
                     _store_row(states + r * row, xr, xi, inside, N, N % BLOCK != 0)
+            if not TWICE:
+                cr, ci = xr, xi
             if PARTNERS:
                 dr += er.to(tl.float64)
                 di += ei.to(tl.float64)
-        ur, ui, pr, pi = next_ur, next_ui, next_pr, next_pi
         states += TILE * row
+    ur, ui = _rows(last_u, SEGMENTS, ROWS)
+    if PARTNERS:
+        pr, pi = _rows(last_partner, SEGMENTS, ROWS)
     cut = _cuts(resets_of_b, k + (full + first) * forth, length, forth, reverse, RESETS, ROWS)
-    ar, ai, er, ei, cuts = _walk(ur, ui, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
-    xr, xi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, tile, RESETS, SEGMENTS)
+    xr, xi = cr, ci
+    if TWICE:
+        ar, ai, er, ei, cuts = _walk(ur, ui, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
+        xr, xi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, tile, RESETS, SEGMENTS)
     if ENDS_ONLY:  # what the last chunk, which may not be full, ends with is not needed
         _store_planes(ends + (sequence * chunks + s) * 2 * N + n + 0 * first, N, inside & (first == 0), cr, ci)
         tl.store(alive + sequence * chunks + s, (tl.sum(cuts) == 0).to(tl.int32))
@@ -315,23 +328,20 @@ def _scan(
 def _scan_backward(
     grad, states, lam, initial, starts, resets, offsets, grad_u, ends, partial, alive, length, chunk, chunks,
     ENDS_ONLY: tl.constexpr, REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr,
-    N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr,
+    N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     b, s, n, inside = _place(chunks, N, BLOCK)
     first = tl.arange(0, SEGMENTS)[:, None] * ROWS
     begin, length, steps, last_chunk = _extent(offsets, b, s, length, chunk, chunks, OFFSETS)
     t0 = s * chunk
     limit = tl.where(inside, steps - first, 0)
-    limit_before = tl.where(
-        inside, tl.minimum(steps, (length - 1 - t0).to(tl.int32)) - first, 0
-    )  # where a state came before
     k = t0 if REVERSE else length - 1 - t0
     FORTH: tl.constexpr = 1 if REVERSE else -1  # against the scan: to the step that came before
     ROW: tl.constexpr = 2 * N * FORTH
     TILE: tl.constexpr = SEGMENTS * ROWS
-    at = (begin + k) * 2 * N + n + first * ROW
+    at = (begin + k) * 2 * N
     grad += at
-    grad_u += at
+    grad_u += at + n + first * ROW
     states += at + ROW
     resets_of_b = resets + begin if RESETS else resets
     zero = tl.zeros((SEGMENTS, BLOCK), lam.dtype.element_ty)
@@ -347,21 +357,26 @@ def _scan_backward(
             begins = tl.load(resets_of_b) != 0
             cr, ci = tl.where(begins, 0.0, cr), tl.where(begins, 0.0, ci)
             cuts += begins.to(tl.int32)
+    TWICE: tl.constexpr = SEGMENTS > 1 or ENDS_ONLY  # a single segment starts where the one before it ended
     Rr, Ri, tile = _powers(lr, li, ROWS, SEGMENTS)
     dr, di = zero.to(tl.float64), zero.to(tl.float64)
     full = (steps - 1) // TILE * TILE
-    BEFORE: tl.constexpr = 0 if ENDS_ONLY else ROWS
-    vr, vi = _ask(grad, 0, limit, N, ROW, ROWS)
-    pr, pi = _ask(states, 0, limit_before, N, ROW, BEFORE)
-    for t in range(0, full, TILE):
+    step, in_tile = _in_tile(n, ROW, N, TILE)
+    last_grad = tl.load(grad + full.to(tl.int64) * ROW + in_tile, mask=inside & (full + step < steps), other=0.0)
+    if not ENDS_ONLY:
+        before = inside & (full + step < tl.minimum(steps, length - 1 - t0))  # where a state came before
+        last_states = tl.load(states + full.to(tl.int64) * ROW + in_tile, mask=before, other=0.0)
+    for t in tl.range(0, full, TILE, num_stages=STAGES):
+        vr, vi = _rows(_ask(grad + in_tile, inside, N % BLOCK != 0), SEGMENTS, ROWS)
         grad += TILE * ROW
-        states += TILE * ROW
-        next_vr, next_vi = _ask(grad, t + TILE, limit, N, ROW, ROWS)
-        next_pr, next_pi = _ask(states, t + TILE, limit_before, N, ROW, BEFORE)
         cut = _cuts(resets_of_b, k + (t + first) * FORTH, length, FORTH, REVERSE, RESETS, ROWS)
-        ar, ai, er, ei, cuts = _walk_back(vr, vi, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
-        br, bi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, tile, RESETS, SEGMENTS)
+        br, bi = cr, ci
+        if TWICE:
+            ar, ai, er, ei, cuts = _walk_back(vr, vi, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
+            br, bi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, tile, RESETS, SEGMENTS)
         if not ENDS_ONLY:
+            pr, pi = _rows(_ask(states + in_tile, inside, N % BLOCK != 0), SEGMENTS, ROWS)
+            states += TILE * ROW
             er, ei = zero, zero
             gr, gi = br, bi
             for r in tl.static_range(ROWS):
@@ -373,17 +388,22 @@ def _scan_backward(
                 _store_row(grad_u + r * ROW, gr, gi, inside, N, N % BLOCK != 0)
                 if RESETS:
                     gr, gi = tl.where(cut[r], 0.0, gr), tl.where(cut[r], 0.0, gi)
+            if not TWICE:
+                cr, ci = lr * gr - li * gi, lr * gi + li * gr
             dr += er.to(tl.float64)
             di += ei.to(tl.float64)
-        vr, vi, pr, pi = next_vr, next_vi, next_pr, next_pi
         grad_u += TILE * ROW
+    vr, vi = _rows(last_grad, SEGMENTS, ROWS)
     cut = _cuts(resets_of_b, k + (full + first) * FORTH, length, FORTH, REVERSE, RESETS, ROWS)
-    ar, ai, er, ei, cuts = _walk_back(vr, vi, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
-    br, bi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, tile, RESETS, SEGMENTS)
+    br, bi = cr, ci
+    if TWICE:
+        ar, ai, er, ei, cuts = _walk_back(vr, vi, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
+        br, bi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, tile, RESETS, SEGMENTS)
     if ENDS_ONLY:
         _store_planes(ends + (b * chunks + s) * 2 * N + n + 0 * first, N, inside & (first == 0), cr, ci)
         tl.store(alive + b * chunks + s, (tl.sum(cuts) == 0).to(tl.int32))
     else:
+        pr, pi = _rows(last_states, SEGMENTS, ROWS)
         sr, si = _load_planes(initial + b * 2 * N + n, N, inside, lam.dtype.element_ty)
         if RESETS and not REVERSE:
             begins = tl.load(resets_of_b) != 0
@@ -560,14 +580,46 @@ def _extent(offsets, b, s, length, chunk, chunks, OFFSETS: tl.constexpr):
 
 
 @triton.jit
-def _ask(pointer, t, limit, N: tl.constexpr, row, ROWS: tl.constexpr):
-    """Load the rows of the steps t, t + 1, ..., real and imaginary parts; zero where there is no such step."""
-    re = ()
-    im = ()
-    for r in tl.static_range(ROWS):
-        re = re + (tl.load(pointer + r * row, mask=t + r < limit, other=0.0),)
-        im = im + (tl.load(pointer + r * row + N, mask=t + r < limit, other=0.0),)
-    return re, im
+def _in_tile(n, row, N: tl.constexpr, TILE: tl.constexpr):
+    """Of a tile as it is loaded, (steps · planes, channels): the steps, and where the numbers are from its first one."""
+    line = tl.arange(0, 2 * TILE)[:, None]
+    return line // 2, line // 2 * row + line % 2 * N + n
+
+
+@triton.jit
+def _ask(pointer, inside, MASKED: tl.constexpr):
+    if MASKED:
+        return tl.load(pointer, mask=inside, other=0.0)
+    else:
+        return tl.load(pointer)
+
+
+@triton.jit
+def _rows(tile, SEGMENTS: tl.constexpr, ROWS: tl.constexpr):
+    """The rows of a tile, real and imaginary parts."""
+    re, im = _every_other(tl.reshape(tile, (SEGMENTS, 2 * ROWS, tile.shape[1])))
+    return _apart(re), _apart(im)
+
+
+@triton.jit
+def _apart(x):
+    """(segments, rows, channels), row by row. It costs nothing where a thread holds all rows, as the compiler arranges it
+    when those that lie side by side, which different threads load, are parted first."""
+    if x.shape[1] == 1:
+        return (tl.reshape(x, (x.shape[0], x.shape[2])),)
+    else:
+        even, odd = _every_other(x)
+        even, odd = _apart(even), _apart(odd)
+        rows = ()
+        for r in tl.static_range(len(even)):
+            rows = rows + (even[r], odd[r])
+        return rows
+
+
+@triton.jit
+def _every_other(x):
+    x = tl.reshape(x, (x.shape[0], x.shape[1] // 2, 2, x.shape[2]))
+    return tl.split(tl.permute(x, (0, 1, 3, 2)))
 
 
 @triton.jit
