@@ -19,9 +19,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# By the bytes of a number: steps of a segment, segments of a tile, channels of a program, warps (registers are scarce).
-FORWARD = {2: (8, 16, 32, 4, 3), 4: (8, 16, 32, 4, 3), 8: (4, 16, 32, 4, 3)}
-BACKWARD = {2: (8, 16, 32, 8, 3), 4: (8, 16, 32, 8, 3), 8: (4, 16, 32, 4, 3)}
+# By the bytes of a number: steps of a tile, channels of a program, warps, tiles on their way.
+FORWARD = {2: (16, 32, 1, 8), 4: (16, 32, 1, 8), 8: (8, 32, 1, 6)}
+BACKWARD = {2: (16, 32, 1, 8), 4: (8, 32, 1, 8), 8: (8, 32, 1, 4)}
 FEW, MANY = 100, 512  # with fewer programs a length is cut, until there are so many
 SHORTEST_CUT, SHORTEST_CHUNK = 2048, 256  # steps
 TOGETHER = 32  # chunks that are put together at a time
@@ -134,13 +134,13 @@ class _Plan:
     length: int  # of all sequences, or of the row in which they lie end to end
     directions: int
     n: int
-    tile: tuple[int, int, int, int, int]
+    tile: tuple[int, int, int, int]
     chunk: int
     chunks: int
 
     @property
     def block(self) -> int:
-        return min(self.tile[2], int(triton.next_power_of_2(self.n)))
+        return min(self.tile[1], int(triton.next_power_of_2(self.n)))
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -156,12 +156,9 @@ class _Plan:
 
     @property
     def options(self) -> dict[str, Any]:
-        rows = min(self.tile[0], self.chunk)
-        segments = min(self.tile[1], self.chunk // rows)  # so that a tile is never longer than a chunk
-        numbers = self.tile[1] * self.tile[2] // self.tile[3]  # in a row of a tile, for each warp
-        warps = max(1, segments * self.block // numbers)
-        tile = {"ROWS": rows, "SEGMENTS": segments, "BLOCK": self.block, "STAGES": self.tile[4], "num_warps": warps}
-        return {"N": self.n, **tile}
+        rows, block, warps, stages = self.tile
+        warps = max(1, warps * self.block // block)
+        return {"N": self.n, "ROWS": rows, "BLOCK": self.block, "STAGES": stages, "num_warps": warps}
 
     def carries(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """The state at the end of each chunk, and whether a state that enters the chunk reaches its end."""
@@ -169,14 +166,14 @@ class _Plan:
         return like.new_empty(*shape, 2, self.n), torch.empty(shape, dtype=torch.int32, device=like.device)
 
 
-def _plan(u: Tensor, tile: tuple[int, int, int, int, int], offsets: Tensor | None = None) -> _Plan:
+def _plan(u: Tensor, tile: tuple[int, int, int, int], offsets: Tensor | None = None) -> _Plan:
     batch, length, *directions, _, n = u.shape
     usual = length
     if offsets is not None:  # there are as many chunks as if a sequence took the whole row: most find nothing to do
         batch = len(offsets) - 1
         usual = length // batch
     ways = math.prod(directions)
-    programs = batch * ways * triton.cdiv(n, tile[2])
+    programs = batch * ways * triton.cdiv(n, tile[1])
     chunk = triton.next_power_of_2(length)
     if programs < FEW and usual >= SHORTEST_CUT:
         while chunk > SHORTEST_CHUNK and programs * length < MANY * chunk:
@@ -209,8 +206,9 @@ def _on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
 
 # The kernels. Memory holds, for each sequence and step, the real parts and then the imaginary parts; of two directions,
 # those of the first and then those of the second, which programs of their own walk the other way. The link between a
-# step and the one walked before it is cut where the later of the two starts a new sequence. Tensors are (segments,
-# channels). Of a tile's rows, row r holds step r of every segment.
+# step and the one walked before it is cut where the later of the two starts a new sequence. Whole tiles of ROWS steps are
+# asked for several ahead, through shared memory (STAGES), and walked one row, (1, channels), after the other; the steps
+# that are left are tiles of one.
 
 
 @triton.jit(do_not_specialize=["length", "chunk", "chunks"])
@@ -218,255 +216,143 @@ def _scan(
     u, lam, starts, resets, offsets, states, ends, alive, partner, partial, length, chunk, chunks,
     BEFORE: tl.constexpr, CONJUGATE: tl.constexpr, DIRECTIONS: tl.constexpr,
     ENDS_ONLY: tl.constexpr, REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr,
-    N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     b, s, n, inside = _place(chunks, N, BLOCK)
     way = tl.program_id(1) if DIRECTIONS > 1 else 0
     reverse = REVERSE if DIRECTIONS == 1 else (way == 1) != REVERSE  # a constant where there is one direction
     sequence = b * DIRECTIONS + way  # among those of all directions
-    first = tl.arange(0, SEGMENTS)[:, None] * ROWS  # of each segment
     begin, length, steps, last_chunk = _extent(offsets, b, s, length, chunk, chunks, OFFSETS)
     t0 = s * chunk
-    limit = tl.where(inside, steps - first, 0)  # a segment's steps from here on; none for channels that are not there
     k = length - 1 - t0 if reverse else t0
     forth = -1 if reverse else 1
-    row = DIRECTIONS * 2 * N * forth
-    TILE: tl.constexpr = SEGMENTS * ROWS
+    row = DIRECTIONS * 2 * N * tl.cast(forth, tl.int64)
     at = ((begin + k) * DIRECTIONS + way) * 2 * N
     u += at
-    states += at + n + first * row
+    states += at + n
     PARTNERS: tl.constexpr = CONJUGATE and not ENDS_ONLY
     if PARTNERS:
         partner += at
     resets_of_b = resets + begin if RESETS else resets
-    zero = tl.zeros((SEGMENTS, BLOCK), lam.dtype.element_ty)
+    zero = tl.zeros((1, BLOCK), lam.dtype.element_ty)
     lr, li = _load_planes(lam + n, N, inside, lam.dtype.element_ty)
-    lr, li = lr + zero, zero - li if CONJUGATE else li + zero
-    cr, ci = zero, zero  # the state before the tile
+    if CONJUGATE:
+        li = -li
+    xr, xi = zero, zero
     if not ENDS_ONLY:
-        cr, ci = _load_planes(starts + (sequence * chunks + s) * 2 * N + n, N, inside, lam.dtype.element_ty)
-        cr, ci = cr + zero, ci + zero
-    TWICE: tl.constexpr = SEGMENTS > 1 or ENDS_ONLY  # a single segment starts where the one before it ended
-    Rr, Ri, tile = _powers(lr, li, ROWS, SEGMENTS)
-    cuts = tl.zeros((SEGMENTS, 1), tl.int32)
+        xr, xi = _load_planes(starts + (sequence * chunks + s) * 2 * N + n, N, inside, lam.dtype.element_ty)
+    cuts = tl.zeros((1, 1), tl.int32)
     dr, di = zero.to(tl.float64), zero.to(tl.float64)
-    full = (steps - 1) // TILE * TILE  # at least one step is left for the last tile
-    step, in_tile = _in_tile(n, row, N, TILE)
-    there = inside & (full + step < steps)
-    last_u = tl.load(u + full.to(tl.int64) * row + in_tile, mask=there, other=0.0)
-    if PARTNERS:
-        last_partner = tl.load(partner + full.to(tl.int64) * row + in_tile, mask=there, other=0.0)
-    for t in tl.range(0, full, TILE, num_stages=STAGES):
-        ur, ui = _rows(_ask(u + in_tile, inside, N % BLOCK != 0), SEGMENTS, ROWS)
-        u += TILE * row
-        if PARTNERS:
-            pr, pi = _rows(_ask(partner + in_tile, inside, N % BLOCK != 0), SEGMENTS, ROWS)
-            partner += TILE * row
-        cut = _cuts(resets_of_b, k + (t + first) * forth, length, forth, reverse, RESETS, ROWS)
-        xr, xi = cr, ci
-        if TWICE:
-            ar, ai, er, ei, cuts = _walk(ur, ui, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
-            xr, xi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, tile, RESETS, SEGMENTS)
-        if not ENDS_ONLY:
+    full = steps // ROWS * ROWS
+    for TILE in tl.static_range(ROWS, 0, 1 - ROWS):  # the whole tiles, then those of one step
+        in_tile = _in_tile(n, row, N, TILE)
+        for t in tl.range(0 if TILE > 1 else full, full if TILE > 1 else steps, TILE, num_stages=STAGES):
+            ur, ui = _rows(_ask(u + in_tile, inside, N % BLOCK != 0), lam.dtype.element_ty)
+            if PARTNERS:
+                pr, pi = _rows(_ask(partner + in_tile, inside, N % BLOCK != 0), lam.dtype.element_ty)
+                partner += TILE * row
             er, ei = zero, zero
-            for r in tl.static_range(ROWS):
+            for r in tl.static_range(TILE):
                 if RESETS:
-                    xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
-                if BEFORE:
+                    cut = _cut(resets_of_b, k + (t + r) * forth, length, reverse)
+                    xr, xi = tl.where(cut, 0.0, xr), tl.where(cut, 0.0, xi)
+                    cuts += cut.to(tl.int32)
+                if BEFORE and not ENDS_ONLY:
                     _store_row(states + r * row, xr, xi, inside, N, N % BLOCK != 0)
                 if PARTNERS:
-                    er, ei = _add_conj_times(er, ei, pr[r].to(lr.dtype), pi[r].to(lr.dtype), xr, xi)
-                xr, xi = _step(lr, li, xr, xi, ur[r].to(lr.dtype), ui[r].to(lr.dtype))
-                if not BEFORE:
+                    er, ei = _add_conj_times(er, ei, pr[r], pi[r], xr, xi)
+                xr, xi = _step(lr, li, xr, xi, ur[r], ui[r])
+                if not BEFORE and not ENDS_ONLY:
                     _store_row(states + r * row, xr, xi, inside, N, N % BLOCK != 0)
-            if not TWICE:
-                cr, ci = xr, xi
             if PARTNERS:
                 dr += er.to(tl.float64)
                 di += ei.to(tl.float64)
-        states += TILE * row
-    ur, ui = _rows(last_u, SEGMENTS, ROWS)
-    if PARTNERS:
-        pr, pi = _rows(last_partner, SEGMENTS, ROWS)
-    cut = _cuts(resets_of_b, k + (full + first) * forth, length, forth, reverse, RESETS, ROWS)
-    xr, xi = cr, ci
-    if TWICE:
-        ar, ai, er, ei, cuts = _walk(ur, ui, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
-        xr, xi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, tile, RESETS, SEGMENTS)
+            u += TILE * row
+            states += TILE * row
     if ENDS_ONLY:  # what the last chunk, which may not be full, ends with is not needed
-        _store_planes(ends + (sequence * chunks + s) * 2 * N + n + 0 * first, N, inside & (first == 0), cr, ci)
+        _store_planes(ends + (sequence * chunks + s) * 2 * N + n, N, inside, xr, xi)
         tl.store(alive + sequence * chunks + s, (tl.sum(cuts) == 0).to(tl.int32))
     else:
-        er, ei = zero, zero
-        fr, fi = zero, zero  # the state after the last step
-        for r in tl.static_range(ROWS):
-            if RESETS:
-                xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
-            if BEFORE:
-                _store_row(states + r * row, xr, xi, full + r < limit, N, True)
-            if PARTNERS:  # zero where there is no such step
-                er, ei = _add_conj_times(er, ei, pr[r].to(lr.dtype), pi[r].to(lr.dtype), xr, xi)
-            xr, xi = _step(lr, li, xr, xi, ur[r].to(lr.dtype), ui[r].to(lr.dtype))
-            if not BEFORE:
-                _store_row(states + r * row, xr, xi, full + r < limit, N, True)
-            last = full + first + r == steps - 1
-            fr, fi = tl.where(last, xr, fr), tl.where(last, xi, fi)
         if RESETS and reverse:  # the link to what would come before the first step
             begins = tl.load(resets_of_b) != 0
-            fr, fi = tl.where(begins, 0.0, fr), tl.where(begins, 0.0, fi)
+            xr, xi = tl.where(begins, 0.0, xr), tl.where(begins, 0.0, xi)
         if s == last_chunk:
-            sums = tl.sum(fr, axis=0)[None, :], tl.sum(fi, axis=0)[None, :]
-            _store_planes(ends + sequence * 2 * N + n, N, inside, sums[0], sums[1])
+            _store_planes(ends + sequence * 2 * N + n, N, inside, xr, xi)
         if PARTNERS:
-            dr += er.to(tl.float64)
-            di += ei.to(tl.float64)
-            sums = tl.sum(dr, axis=0)[None, :], tl.sum(di, axis=0)[None, :]
-            _store_planes(partial + (sequence * chunks + s) * 2 * N + n, N, inside, sums[0], sums[1])
+            _store_planes(partial + (sequence * chunks + s) * 2 * N + n, N, inside, dr, di)
 
 
 @triton.jit(do_not_specialize=["length", "chunk", "chunks"])
 def _scan_backward(
     grad, states, lam, initial, starts, resets, offsets, grad_u, ends, partial, alive, length, chunk, chunks,
     ENDS_ONLY: tl.constexpr, REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr,
-    N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     b, s, n, inside = _place(chunks, N, BLOCK)
-    first = tl.arange(0, SEGMENTS)[:, None] * ROWS
     begin, length, steps, last_chunk = _extent(offsets, b, s, length, chunk, chunks, OFFSETS)
     t0 = s * chunk
-    limit = tl.where(inside, steps - first, 0)
     k = t0 if REVERSE else length - 1 - t0
     FORTH: tl.constexpr = 1 if REVERSE else -1  # against the scan: to the step that came before
     ROW: tl.constexpr = 2 * N * FORTH
-    TILE: tl.constexpr = SEGMENTS * ROWS
     at = (begin + k) * 2 * N
     grad += at
-    grad_u += at + n + first * ROW
-    states += at + ROW
+    grad_u += at + n
+    states += at
     resets_of_b = resets + begin if RESETS else resets
-    zero = tl.zeros((SEGMENTS, BLOCK), lam.dtype.element_ty)
+    zero = tl.zeros((1, BLOCK), lam.dtype.element_ty)
     lr, li = _load_planes(lam + n, N, inside, lam.dtype.element_ty)
-    lr, li = lr + zero, zero - li  # conj(λ)
+    li = -li  # conj(λ)
     cr, ci = zero, zero  # what goes back from the step walked before, conj(λ)·g
+    gr, gi = zero, zero  # its g
     if not ENDS_ONLY:
         cr, ci = _load_planes(starts + (b * chunks + s) * 2 * N + n, N, inside, lam.dtype.element_ty)
-        cr, ci = cr + zero, ci + zero
-    cuts = tl.zeros((SEGMENTS, 1), tl.int32)
+        sr, si = zero, zero  # the state that came before the last step
+        if s < last_chunk:
+            sr, si = _load_planes(states + steps.to(tl.int64) * ROW + n, N, inside, lam.dtype.element_ty)
+        if s == last_chunk:
+            sr, si = _load_planes(initial + b * 2 * N + n, N, inside, lam.dtype.element_ty)
+    cuts = tl.zeros((1, 1), tl.int32)
     if RESETS and REVERSE:
         if s == 0:
             begins = tl.load(resets_of_b) != 0
             cr, ci = tl.where(begins, 0.0, cr), tl.where(begins, 0.0, ci)
             cuts += begins.to(tl.int32)
-    TWICE: tl.constexpr = SEGMENTS > 1 or ENDS_ONLY  # a single segment starts where the one before it ended
-    Rr, Ri, tile = _powers(lr, li, ROWS, SEGMENTS)
     dr, di = zero.to(tl.float64), zero.to(tl.float64)
-    full = (steps - 1) // TILE * TILE
-    step, in_tile = _in_tile(n, ROW, N, TILE)
-    last_grad = tl.load(grad + full.to(tl.int64) * ROW + in_tile, mask=inside & (full + step < steps), other=0.0)
-    if not ENDS_ONLY:
-        before = inside & (full + step < tl.minimum(steps, length - 1 - t0))  # where a state came before
-        last_states = tl.load(states + full.to(tl.int64) * ROW + in_tile, mask=before, other=0.0)
-    for t in tl.range(0, full, TILE, num_stages=STAGES):
-        vr, vi = _rows(_ask(grad + in_tile, inside, N % BLOCK != 0), SEGMENTS, ROWS)
-        grad += TILE * ROW
-        cut = _cuts(resets_of_b, k + (t + first) * FORTH, length, FORTH, REVERSE, RESETS, ROWS)
-        br, bi = cr, ci
-        if TWICE:
-            ar, ai, er, ei, cuts = _walk_back(vr, vi, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
-            br, bi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, tile, RESETS, SEGMENTS)
-        if not ENDS_ONLY:
-            pr, pi = _rows(_ask(states + in_tile, inside, N % BLOCK != 0), SEGMENTS, ROWS)
-            states += TILE * ROW
+    full = steps // ROWS * ROWS
+    for TILE in tl.static_range(ROWS, 0, 1 - ROWS):
+        in_tile = _in_tile(n, ROW, N, TILE)
+        for t in tl.range(0 if TILE > 1 else full, full if TILE > 1 else steps, TILE, num_stages=STAGES):
+            vr, vi = _rows(_ask(grad + in_tile, inside, N % BLOCK != 0), lam.dtype.element_ty)
+            if not ENDS_ONLY:
+                xr, xi = _rows(_ask(states + in_tile, inside, N % BLOCK != 0), lam.dtype.element_ty)
             er, ei = zero, zero
-            gr, gi = br, bi
-            for r in tl.static_range(ROWS):
-                gr, gi = _step_back(lr, li, gr, gi, vr[r].to(lr.dtype), vi[r].to(lr.dtype), r)
-                xr, xi = pr[r].to(lr.dtype), pi[r].to(lr.dtype)
+            for r in tl.static_range(TILE):
+                if not ENDS_ONLY:  # this step's state went into the step walked before
+                    er, ei = _add_conj_times(er, ei, xr[r], xi[r], gr, gi)
+                if r == 0:
+                    gr, gi = vr[r] + cr, vi[r] + ci
+                else:
+                    gr, gi = _step(lr, li, gr, gi, vr[r], vi[r])
+                if not ENDS_ONLY:
+                    _store_row(grad_u + r * ROW, gr, gi, inside, N, N % BLOCK != 0)
                 if RESETS:
-                    xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
-                er, ei = _add_conj_times(er, ei, xr, xi, gr, gi)
-                _store_row(grad_u + r * ROW, gr, gi, inside, N, N % BLOCK != 0)
-                if RESETS:
-                    gr, gi = tl.where(cut[r], 0.0, gr), tl.where(cut[r], 0.0, gi)
-            if not TWICE:
-                cr, ci = lr * gr - li * gi, lr * gi + li * gr
+                    cut = _cut(resets_of_b, k + (t + r) * FORTH, length, REVERSE)
+                    gr, gi = tl.where(cut, 0.0, gr), tl.where(cut, 0.0, gi)
+                    cuts += cut.to(tl.int32)
+            cr, ci = lr * gr - li * gi, lr * gi + li * gr
             dr += er.to(tl.float64)
             di += ei.to(tl.float64)
-        grad_u += TILE * ROW
-    vr, vi = _rows(last_grad, SEGMENTS, ROWS)
-    cut = _cuts(resets_of_b, k + (full + first) * FORTH, length, FORTH, REVERSE, RESETS, ROWS)
-    br, bi = cr, ci
-    if TWICE:
-        ar, ai, er, ei, cuts = _walk_back(vr, vi, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
-        br, bi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, tile, RESETS, SEGMENTS)
+            grad += TILE * ROW
+            states += TILE * ROW
+            grad_u += TILE * ROW
     if ENDS_ONLY:
-        _store_planes(ends + (b * chunks + s) * 2 * N + n + 0 * first, N, inside & (first == 0), cr, ci)
+        _store_planes(ends + (b * chunks + s) * 2 * N + n, N, inside, cr, ci)
         tl.store(alive + b * chunks + s, (tl.sum(cuts) == 0).to(tl.int32))
     else:
-        pr, pi = _rows(last_states, SEGMENTS, ROWS)
-        sr, si = _load_planes(initial + b * 2 * N + n, N, inside, lam.dtype.element_ty)
-        if RESETS and not REVERSE:
-            begins = tl.load(resets_of_b) != 0
-            sr, si = tl.where(begins, 0.0, sr), tl.where(begins, 0.0, si)
-        er, ei = zero, zero
-        fr, fi = zero, zero
-        for r in tl.static_range(ROWS):
-            there = full + r < limit
-            gr = tl.where(there, vr[r].to(lr.dtype) + br, 0.0)
-            gi = tl.where(there, vi[r].to(lr.dtype) + bi, 0.0)
-            br, bi = lr * gr - li * gi, lr * gi + li * gr
-            xr, xi = pr[r].to(lr.dtype), pi[r].to(lr.dtype)
-            if RESETS:
-                br, bi = tl.where(cut[r], 0.0, br), tl.where(cut[r], 0.0, bi)
-                xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
-            last = t0 + full + first + r == length - 1  # before it came the initial state
-            xr, xi = tl.where(last, sr, xr), tl.where(last, si, xi)
-            fr, fi = tl.where(last, br, fr), tl.where(last, bi, fi)
-            er += xr * gr + xi * gi
-            ei += xr * gi - xi * gr
-            _store_row(grad_u + r * ROW, gr, gi, there, N, True)
-        dr += er.to(tl.float64)
-        di += ei.to(tl.float64)
+        er, ei = _add_conj_times(zero, zero, sr, si, gr, gi)
+        _store_planes(partial + (b * chunks + s) * 2 * N + n, N, inside, dr + er.to(tl.float64), di + ei.to(tl.float64))
         if s == last_chunk:
-            _store_planes(ends + b * 2 * N + n, N, inside, tl.sum(fr, axis=0)[None, :], tl.sum(fi, axis=0)[None, :])
-        sums = tl.sum(dr, axis=0)[None, :], tl.sum(di, axis=0)[None, :]
-        _store_planes(partial + (b * chunks + s) * 2 * N + n, N, inside, sums[0], sums[1])
-
-
-@triton.jit
-def _walk(ur, ui, lr, li, Rr, Ri, cut, cuts, RESETS: tl.constexpr, ROWS: tl.constexpr):
-    """Each segment from zero: a and e of x ↦ a·x + e, and the cuts counted."""
-    ar, ai = Rr, Ri
-    xr, xi = tl.zeros_like(lr), tl.zeros_like(li)
-    for r in tl.static_range(ROWS):
-        if RESETS:
-            xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
-            ar, ai = tl.where(cut[r], 0.0, ar), tl.where(cut[r], 0.0, ai)
-            cuts += cut[r].to(tl.int32)
-        xr, xi = _step(lr, li, xr, xi, ur[r].to(lr.dtype), ui[r].to(lr.dtype))
-    return ar, ai, xr, xi, cuts
-
-
-@triton.jit
-def _walk_back(vr, vi, lr, li, Rr, Ri, cut, cuts, RESETS: tl.constexpr, ROWS: tl.constexpr):
-    """The same for what goes back: c ↦ conj(λ)·(v + c) at each step."""
-    ar, ai = Rr, Ri
-    gr, gi = tl.zeros_like(lr), tl.zeros_like(li)
-    for r in tl.static_range(ROWS):
-        gr, gi = _step_back(lr, li, gr, gi, vr[r].to(lr.dtype), vi[r].to(lr.dtype), r)
-        if RESETS:
-            gr, gi = tl.where(cut[r], 0.0, gr), tl.where(cut[r], 0.0, gi)
-            ar, ai = tl.where(cut[r], 0.0, ar), tl.where(cut[r], 0.0, ai)
-            cuts += cut[r].to(tl.int32)
-    return ar, ai, lr * gr - li * gi, lr * gi + li * gr, cuts
-
-
-@triton.jit
-def _step_back(lr, li, gr, gi, vr, vi, r: tl.constexpr):
-    """The next g: of the first row v + g, where g stands for what comes from outside, of the others v + conj(λ)·g."""
-    if r == 0:
-        return vr + gr, vi + gi
-    return _step(lr, li, gr, gi, vr, vi)
+            _store_planes(ends + b * 2 * N + n, N, inside, cr, ci)
 
 
 @triton.jit
@@ -481,62 +367,12 @@ def _add_conj_times(er, ei, pr, pi, xr, xi):
     return pr * xr + (pi * xi + er), pr * xi + (ei - pi * xr)
 
 
-@triton.jit
-def _put_together(ar, ai, er, ei, cr, ci, tile, RESETS: tl.constexpr, SEGMENTS: tl.constexpr):
-    """From each segment's x ↦ a·x + e and the state c before the first: where each starts, and the state at the end.
-
-    The state is handed on with λ^(steps of the tile) itself, in two parts: the rounding of a, which has been multiplied
-    up along the way, would come back in every tile and grow with the length. Where there are cuts it cannot.
-    """
-    one, zero = tl.zeros_like(ar) + 1, tl.zeros_like(ar)
-    maps = tl.associative_scan((ar, ai, er, ei, one, zero, zero, zero), 0, _then)
-    ar, ai, er, ei, pr, pi, fr, fi = maps
-    last = tl.arange(0, SEGMENTS)[:, None] == SEGMENTS - 1
-    if RESETS:
-        er, ei = _step(ar, ai, cr, ci, er, ei)
-    er = tl.sum(tl.where(last, er, 0.0), axis=0)[None, :] + zero
-    ei = tl.sum(tl.where(last, ei, 0.0), axis=0)[None, :] + zero
-    if not RESETS:
-        high_r, high_i, low_r, low_i = tile
-        er, ei = _step(low_r, low_i, cr, ci, er, ei)
-        er, ei = _step(high_r, high_i, cr, ci, er, ei)
-    sr, si = _step(pr, pi, cr, ci, fr, fi)
-    return sr, si, er, ei
-
-
-@triton.jit
-def _then(
-    ar, ai, er, ei, pr, pi, fr, fi,
-    next_ar, next_ai, next_er, next_ei, next_pr, next_pi, next_fr, next_fi,
-):  # fmt: skip
-    """The map of two stretches of segments, x ↦ a·x + e, and that of all segments but the last, x ↦ p·x + f."""
-    fr, fi = _step(next_pr, next_pi, er, ei, next_fr, next_fi)
-    er, ei = _step(next_ar, next_ai, er, ei, next_er, next_ei)
-    pr, pi = next_pr * ar - next_pi * ai, next_pr * ai + next_pi * ar
-    return next_ar * ar - next_ai * ai, next_ar * ai + next_ai * ar, er, ei, pr, pi, fr, fi
-
-
-@triton.jit
-def _powers(lr, li, ROWS: tl.constexpr, SEGMENTS: tl.constexpr):
-    """λ^(steps of a segment), and λ^(steps of a tile) as the sum of a number and a small one, both from float64."""
-    wr, wi = lr.to(tl.float64), li.to(tl.float64)
-    Rr, Ri = wr, wi
-    for _ in tl.static_range(ROWS - 1):
-        Rr, Ri = Rr * wr - Ri * wi, Rr * wi + Ri * wr
-    Tr, Ti = Rr, Ri
-    for _ in tl.static_range(SEGMENTS - 1):
-        Tr, Ti = Tr * Rr - Ti * Ri, Tr * Ri + Ti * Rr
-    high_r, high_i = Tr.to(lr.dtype), Ti.to(lr.dtype)
-    low_r, low_i = (Tr - high_r.to(tl.float64)).to(lr.dtype), (Ti - high_i.to(tl.float64)).to(lr.dtype)
-    return Rr.to(lr.dtype), Ri.to(lr.dtype), (high_r, high_i, low_r, low_i)
-
-
 @triton.jit(do_not_specialize=["chunks", "doublings"])
 def _chunks(
     ends, alive, lam, initial, starts, chunks, doublings,
     CONJUGATE: tl.constexpr, N: tl.constexpr, CHUNKS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Chunks are to the length what segments are to a tile: here they are put together, CHUNKS of them at a time."""
+    """From the state each chunk ends with when started from zero to the state it starts with, CHUNKS at a time."""
     b, _, n, inside = _place(1, N, BLOCK)
     zero = tl.zeros((CHUNKS, BLOCK), tl.float64)
     pr, pi = _load_planes(lam + n, N, inside, tl.float64)  # λ^chunk: its error must not grow with the length
@@ -551,8 +387,26 @@ def _chunks(
         at, there = (b * chunks + s) * 2 * N + n, inside & (s < chunks)
         er, ei = _load_planes(ends + at, N, there, tl.float64)
         reaches = tl.load(alive + b * chunks + s, mask=s < chunks, other=0).to(tl.float64)
-        xr, xi, cr, ci = _put_together(reaches * pr + zero, reaches * pi + zero, er, ei, cr, ci, (), True, CHUNKS)
+        maps = (reaches * pr + zero, reaches * pi + zero, er, ei, zero + 1, zero, zero, zero)
+        ar, ai, er, ei, br, bi, fr, fi = tl.associative_scan(maps, 0, _then)
+        xr, xi = _step(br, bi, cr, ci, fr, fi)
         _store_planes(starts + at, N, there, xr.to(starts.dtype.element_ty), xi.to(starts.dtype.element_ty))
+        er, ei = _step(ar, ai, cr, ci, er, ei)
+        last = tl.arange(0, CHUNKS)[:, None] == CHUNKS - 1
+        cr = tl.sum(tl.where(last, er, 0.0), axis=0)[None, :] + zero
+        ci = tl.sum(tl.where(last, ei, 0.0), axis=0)[None, :] + zero
+
+
+@triton.jit
+def _then(
+    ar, ai, er, ei, pr, pi, fr, fi,
+    next_ar, next_ai, next_er, next_ei, next_pr, next_pi, next_fr, next_fi,
+):  # fmt: skip
+    """The map of two stretches of chunks, x ↦ a·x + e, and that of all of them but the last, x ↦ p·x + f."""
+    fr, fi = _step(next_pr, next_pi, er, ei, next_fr, next_fi)
+    er, ei = _step(next_ar, next_ai, er, ei, next_er, next_ei)
+    pr, pi = next_pr * ar - next_pi * ai, next_pr * ai + next_pi * ar
+    return next_ar * ar - next_ai * ai, next_ar * ai + next_ai * ar, er, ei, pr, pi, fr, fi
 
 
 @triton.jit
@@ -581,9 +435,9 @@ def _extent(offsets, b, s, length, chunk, chunks, OFFSETS: tl.constexpr):
 
 @triton.jit
 def _in_tile(n, row, N: tl.constexpr, TILE: tl.constexpr):
-    """Of a tile as it is loaded, (steps · planes, channels): the steps, and where the numbers are from its first one."""
-    line = tl.arange(0, 2 * TILE)[:, None]
-    return line // 2, line // 2 * row + line % 2 * N + n
+    """Where a tile's numbers are from its first step on: (steps · planes, channels)."""
+    line = tl.arange(0, 2 * TILE)[:, None].to(tl.int64)
+    return line // 2 * row + line % 2 * N + n
 
 
 @triton.jit
@@ -595,21 +449,21 @@ def _ask(pointer, inside, MASKED: tl.constexpr):
 
 
 @triton.jit
-def _rows(tile, SEGMENTS: tl.constexpr, ROWS: tl.constexpr):
+def _rows(tile, DTYPE: tl.constexpr):
     """The rows of a tile, real and imaginary parts."""
-    re, im = _every_other(tl.reshape(tile, (SEGMENTS, 2 * ROWS, tile.shape[1])))
-    return _apart(re), _apart(im)
+    re, im = _every_other(tile)
+    return _apart(re, DTYPE), _apart(im, DTYPE)
 
 
 @triton.jit
-def _apart(x):
-    """(segments, rows, channels), row by row. It costs nothing where a thread holds all rows, as the compiler arranges it
-    when those that lie side by side, which different threads load, are parted first."""
-    if x.shape[1] == 1:
-        return (tl.reshape(x, (x.shape[0], x.shape[2])),)
+def _apart(tile, DTYPE: tl.constexpr):
+    """Row by row. This costs nothing where a thread holds all of them, which is how the compiler has them read from
+    shared memory when those side by side, loaded by different threads, are parted first."""
+    if tile.shape[0] == 1:
+        return (tile.to(DTYPE),)
     else:
-        even, odd = _every_other(x)
-        even, odd = _apart(even), _apart(odd)
+        even, odd = _every_other(tile)
+        even, odd = _apart(even, DTYPE), _apart(odd, DTYPE)
         rows = ()
         for r in tl.static_range(len(even)):
             rows = rows + (even[r], odd[r])
@@ -617,19 +471,8 @@ def _apart(x):
 
 
 @triton.jit
-def _every_other(x):
-    x = tl.reshape(x, (x.shape[0], x.shape[1] // 2, 2, x.shape[2]))
-    return tl.split(tl.permute(x, (0, 1, 3, 2)))
-
-
-@triton.jit
-def _cuts(resets, k, length, forth, reverse, RESETS: tl.constexpr, ROWS: tl.constexpr):
-    """`_cut` of the steps of each row; k are those of the first, the others follow in the order of the walk."""
-    cut = ()
-    if RESETS:
-        for r in tl.static_range(ROWS):
-            cut = cut + (_cut(resets, k + r * forth, length, reverse),)
-    return cut
+def _every_other(tile):
+    return tl.split(tl.permute(tl.reshape(tile, (tile.shape[0] // 2, 2, tile.shape[1])), (0, 2, 1)))
 
 
 @triton.jit

@@ -113,8 +113,8 @@ def test_states_before_each_step(
 @pytest.mark.parametrize("resets", [None, 0.1], ids=["", "resets"])
 def test_several_tiles(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, resets: float | None) -> None:
     """Tiles of 4 steps, so that a few follow each other and the last is not full; and channels that are not there."""
-    monkeypatch.setattr(kernels, "FORWARD", {4: (2, 2, 4, 1, 2)})
-    monkeypatch.setattr(kernels, "BACKWARD", {4: (2, 2, 4, 1, 2)})
+    monkeypatch.setattr(kernels, "FORWARD", {4: (4, 4, 1, 2)})
+    monkeypatch.setattr(kernels, "BACKWARD", {4: (4, 4, 1, 2)})
     device = "cuda" if torch.cuda.is_available() else "cpu"
     check_before(kernels, before_problem(1, 15, 2, 5, torch.float32, resets=resets, device=device))
     for reverse in (False, True):
@@ -136,7 +136,7 @@ def test_states_before_each_step_of_chunks(
 
 
 OFFSETS = [0, 13, 14, 18]  # whole tiles of 4 and a part of one, a single step
-SMALL_TILES = {"FORWARD": {4: (2, 2, 4, 1, 2)}, "BACKWARD": {4: (2, 2, 4, 1, 2)}}
+SMALL_TILES = {"FORWARD": {4: (4, 4, 1, 2)}, "BACKWARD": {4: (4, 4, 1, 2)}}
 SMALL_CHUNKS = {"SHORTEST_CUT": 1, "SHORTEST_CHUNK": 8, "TOGETHER": 2}
 
 
