@@ -1,11 +1,10 @@
 """The scan on NVIDIA GPUs: Triton kernels.
 
-A program owns a block of channels of one sequence and takes its steps in tiles. A tile is cut into segments, which are
-walked side by side: once from zero, to see where each ends; then, once the segments' ends are put together, from where
-each really starts, to write the results. The recurrence does little arithmetic, so all that counts is to keep memory
-busy: while a tile is at work, the next one is already asked for. Where sequences are long and too few to fill the GPU,
-the length is cut into chunks: one pass finds the state that each chunk ends with when started from zero, a short walk
-over the chunks turns those into the states they start with, and a second pass, the usual one, writes the results.
+A program, which is one warp, owns a block of channels of one sequence and walks its steps. The recurrence does little
+arithmetic, so all that counts is to keep memory busy: the steps come in tiles through shared memory, and while one is
+walked several more are on their way. Where sequences are long and too few to fill the GPU, the length is cut into
+chunks: one pass finds the state that each chunk ends with when started from zero, a short walk over the chunks turns
+those into the states they start with, and a second pass, the usual one, writes the results.
 Sequences that lie end to end in a row differ from those of a batch only in where they begin and how long they are.
 """
 
@@ -193,7 +192,8 @@ def _chain(plan: _Plan, ends: Tensor, alive: Tensor, lam: Tensor, initial: Tenso
 
 
 def _flags(resets: Tensor | None) -> Tensor | None:
-    return None if resets is None else resets.contiguous().view(torch.uint8)
+    """As int32: what is copied asynchronously has at least four bytes."""
+    return None if resets is None else resets.to(torch.int32).contiguous()
 
 
 def _options(resets: Tensor | None, offsets: Tensor | None, reverse: bool) -> dict[str, Any]:
@@ -206,9 +206,9 @@ def _on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
 
 # The kernels. Memory holds, for each sequence and step, the real parts and then the imaginary parts; of two directions,
 # those of the first and then those of the second, which programs of their own walk the other way. The link between a
-# step and the one walked before it is cut where the later of the two starts a new sequence. Whole tiles of ROWS steps are
-# asked for several ahead, through shared memory (STAGES), and walked one row, (1, channels), after the other; the steps
-# that are left are tiles of one.
+# step and the one walked before it is cut where the later of the two starts a new sequence. A loop with stages asks for
+# its tiles that far ahead, by asynchronous copies to shared memory; from there a tile is taken row by row, each of
+# shape (1, channels). First come whole tiles of ROWS steps, then the steps that are left, as tiles of one.
 
 
 @triton.jit(do_not_specialize=["length", "chunk", "chunks"])
@@ -251,12 +251,13 @@ def _scan(
             if PARTNERS:
                 pr, pi = _rows(_ask(partner + in_tile, inside, N % BLOCK != 0), lam.dtype.element_ty)
                 partner += TILE * row
+            if RESETS:
+                cut = _cuts(resets_of_b, k + t * forth, length, forth, reverse, TILE)
             er, ei = zero, zero
             for r in tl.static_range(TILE):
                 if RESETS:
-                    cut = _cut(resets_of_b, k + (t + r) * forth, length, reverse)
-                    xr, xi = tl.where(cut, 0.0, xr), tl.where(cut, 0.0, xi)
-                    cuts += cut.to(tl.int32)
+                    xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
+                    cuts += cut[r].to(tl.int32)
                 if BEFORE and not ENDS_ONLY:
                     _store_row(states + r * row, xr, xi, inside, N, N % BLOCK != 0)
                 if PARTNERS:
@@ -325,6 +326,8 @@ def _scan_backward(
             vr, vi = _rows(_ask(grad + in_tile, inside, N % BLOCK != 0), lam.dtype.element_ty)
             if not ENDS_ONLY:
                 xr, xi = _rows(_ask(states + in_tile, inside, N % BLOCK != 0), lam.dtype.element_ty)
+            if RESETS:
+                cut = _cuts(resets_of_b, k + t * FORTH, length, FORTH, REVERSE, TILE)
             er, ei = zero, zero
             for r in tl.static_range(TILE):
                 if not ENDS_ONLY:  # this step's state went into the step walked before
@@ -336,9 +339,8 @@ def _scan_backward(
                 if not ENDS_ONLY:
                     _store_row(grad_u + r * ROW, gr, gi, inside, N, N % BLOCK != 0)
                 if RESETS:
-                    cut = _cut(resets_of_b, k + (t + r) * FORTH, length, REVERSE)
-                    gr, gi = tl.where(cut, 0.0, gr), tl.where(cut, 0.0, gi)
-                    cuts += cut.to(tl.int32)
+                    gr, gi = tl.where(cut[r], 0.0, gr), tl.where(cut[r], 0.0, gi)
+                    cuts += cut[r].to(tl.int32)
             cr, ci = lr * gr - li * gi, lr * gi + li * gr
             dr += er.to(tl.float64)
             di += ei.to(tl.float64)
@@ -442,10 +444,7 @@ def _in_tile(n, row, N: tl.constexpr, TILE: tl.constexpr):
 
 @triton.jit
 def _ask(pointer, inside, MASKED: tl.constexpr):
-    if MASKED:
-        return tl.load(pointer, mask=inside, other=0.0)
-    else:
-        return tl.load(pointer)
+    return tl.load(pointer, mask=inside, other=0.0) if MASKED else tl.load(pointer)
 
 
 @triton.jit
@@ -457,17 +456,20 @@ def _rows(tile, DTYPE: tl.constexpr):
 
 @triton.jit
 def _apart(tile, DTYPE: tl.constexpr):
-    """Row by row. This costs nothing where a thread holds all of them, which is how the compiler has them read from
-    shared memory when those side by side, loaded by different threads, are parted first."""
+    """The tile row by row.
+
+    A thread reads all rows of its channels from shared memory, so that this costs nothing. The compiler sees to that if
+    the rows side by side are parted first: they were asked for by different threads.
+    """
     if tile.shape[0] == 1:
-        return (tile.to(DTYPE),)
+        rows = (tile.to(DTYPE),)
     else:
         even, odd = _every_other(tile)
         even, odd = _apart(even, DTYPE), _apart(odd, DTYPE)
         rows = ()
         for r in tl.static_range(len(even)):
             rows = rows + (even[r], odd[r])
-        return rows
+    return rows
 
 
 @triton.jit
@@ -476,11 +478,12 @@ def _every_other(tile):
 
 
 @triton.jit
-def _cut(resets, k, length, reverse):
-    """Whether no state comes to step k from the step that the scan walks before it; anything where k is no step."""
-    later = k + 1 if reverse else k
-    flag = tl.load(resets + tl.minimum(tl.maximum(later, 0), length - 1)) != 0
-    return tl.where(later < length, flag, False)
+def _cuts(resets, k, length, forth, reverse, TILE: tl.constexpr):
+    """For each step of a tile from k on, whether no state comes to it from the step that is walked before it."""
+    later = k + tl.arange(0, TILE)[:, None] * forth
+    if reverse:
+        later += 1
+    return _apart(tl.load(resets + later, mask=later < length, other=0), tl.int1)
 
 
 @triton.jit
