@@ -1,11 +1,10 @@
 """The scan on NVIDIA GPUs: Triton kernels.
 
-A program owns a block of channels of one sequence and takes its steps in tiles. A tile is cut into segments, which are
-walked side by side: once from zero, to see where each ends; then, once the segments' ends are put together, from where
-each really starts, to write the results. The recurrence does little arithmetic, so all that counts is to keep memory
-busy: while a tile is at work, the next one is already asked for. Where sequences are long and too few to fill the GPU,
-the length is cut into chunks: one pass finds the state that each chunk ends with when started from zero, a short walk
-over the chunks turns those into the states they start with, and a second pass, the usual one, writes the results.
+A program, which is one warp, owns a block of channels of one sequence and walks its steps. The recurrence does little
+arithmetic, so all that counts is to keep memory busy: the steps come in tiles through shared memory, and while one is
+walked several more are on their way. Where sequences are long and too few to fill the GPU, the length is cut into
+chunks: one pass finds the state that each chunk ends with when started from zero, a short walk over the chunks turns
+those into the states they start with, and a second pass, the usual one, writes the results.
 Sequences that lie end to end in a row differ from those of a batch only in where they begin and how long they are.
 """
 
@@ -19,9 +18,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# By the bytes of a number: steps of a segment, segments of a tile, channels of a program, warps (registers are scarce).
-FORWARD = {2: (8, 16, 32, 4), 4: (8, 16, 32, 4), 8: (4, 16, 32, 4)}
-BACKWARD = {2: (8, 16, 32, 8), 4: (8, 16, 32, 8), 8: (4, 16, 32, 4)}
+# By the bytes of a number: steps of a tile, channels of a program, warps, tiles on their way.
+FORWARD = {2: (16, 32, 1, 8), 4: (16, 32, 1, 8), 8: (8, 32, 1, 6)}
+BACKWARD = {2: (16, 32, 1, 8), 4: (8, 32, 1, 8), 8: (8, 32, 1, 4)}
 FEW, MANY = 100, 512  # with fewer programs a length is cut, until there are so many
 SHORTEST_CUT, SHORTEST_CHUNK = 2048, 256  # steps
 TOGETHER = 32  # chunks that are put together at a time
@@ -140,7 +139,7 @@ class _Plan:
 
     @property
     def block(self) -> int:
-        return min(self.tile[2], int(triton.next_power_of_2(self.n)))
+        return min(self.tile[1], int(triton.next_power_of_2(self.n)))
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -156,11 +155,9 @@ class _Plan:
 
     @property
     def options(self) -> dict[str, Any]:
-        rows = min(self.tile[0], self.chunk)
-        segments = min(self.tile[1], self.chunk // rows)  # so that a tile is never longer than a chunk
-        numbers = self.tile[1] * self.tile[2] // self.tile[3]  # in a row of a tile, for each warp
-        warps = max(1, segments * self.block // numbers)
-        return {"N": self.n, "ROWS": rows, "SEGMENTS": segments, "BLOCK": self.block, "num_warps": warps}
+        rows, block, warps, stages = self.tile
+        warps = max(1, warps * self.block // block)
+        return {"N": self.n, "ROWS": rows, "BLOCK": self.block, "STAGES": stages, "num_warps": warps}
 
     def carries(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """The state at the end of each chunk, and whether a state that enters the chunk reaches its end."""
@@ -175,7 +172,7 @@ def _plan(u: Tensor, tile: tuple[int, int, int, int], offsets: Tensor | None = N
         batch = len(offsets) - 1
         usual = length // batch
     ways = math.prod(directions)
-    programs = batch * ways * triton.cdiv(n, tile[2])
+    programs = batch * ways * triton.cdiv(n, tile[1])
     chunk = triton.next_power_of_2(length)
     if programs < FEW and usual >= SHORTEST_CUT:
         while chunk > SHORTEST_CHUNK and programs * length < MANY * chunk:
@@ -195,7 +192,8 @@ def _chain(plan: _Plan, ends: Tensor, alive: Tensor, lam: Tensor, initial: Tenso
 
 
 def _flags(resets: Tensor | None) -> Tensor | None:
-    return None if resets is None else resets.contiguous().view(torch.uint8)
+    """As int32: what is copied asynchronously has at least four bytes."""
+    return None if resets is None else resets.to(torch.int32).contiguous()
 
 
 def _options(resets: Tensor | None, offsets: Tensor | None, reverse: bool) -> dict[str, Any]:
@@ -208,8 +206,9 @@ def _on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
 
 # The kernels. Memory holds, for each sequence and step, the real parts and then the imaginary parts; of two directions,
 # those of the first and then those of the second, which programs of their own walk the other way. The link between a
-# step and the one walked before it is cut where the later of the two starts a new sequence. Tensors are (segments,
-# channels). Of a tile's rows, row r holds step r of every segment.
+# step and the one walked before it is cut where the later of the two starts a new sequence. A loop with stages asks for
+# its tiles that far ahead, by asynchronous copies to shared memory; from there a tile is taken row by row, each of
+# shape (1, channels). First come whole tiles of ROWS steps, then the steps that are left, as tiles of one.
 
 
 @triton.jit(do_not_specialize=["length", "chunk", "chunks"])
@@ -217,236 +216,145 @@ def _scan(
     u, lam, starts, resets, offsets, states, ends, alive, partner, partial, length, chunk, chunks,
     BEFORE: tl.constexpr, CONJUGATE: tl.constexpr, DIRECTIONS: tl.constexpr,
     ENDS_ONLY: tl.constexpr, REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr,
-    N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr,
+    N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     b, s, n, inside = _place(chunks, N, BLOCK)
     way = tl.program_id(1) if DIRECTIONS > 1 else 0
     reverse = REVERSE if DIRECTIONS == 1 else (way == 1) != REVERSE  # a constant where there is one direction
     sequence = b * DIRECTIONS + way  # among those of all directions
-    first = tl.arange(0, SEGMENTS)[:, None] * ROWS  # of each segment
     begin, length, steps, last_chunk = _extent(offsets, b, s, length, chunk, chunks, OFFSETS)
     t0 = s * chunk
-    limit = tl.where(inside, steps - first, 0)  # a segment's steps from here on; none for channels that are not there
     k = length - 1 - t0 if reverse else t0
     forth = -1 if reverse else 1
-    row = DIRECTIONS * 2 * N * forth
-    TILE: tl.constexpr = SEGMENTS * ROWS
-    at = ((begin + k) * DIRECTIONS + way) * 2 * N + n + first * row
+    row = DIRECTIONS * 2 * N * tl.cast(forth, tl.int64)
+    at = ((begin + k) * DIRECTIONS + way) * 2 * N
     u += at
-    states += at
-    PARTNERS: tl.constexpr = ROWS if CONJUGATE and not ENDS_ONLY else 0
+    states += at + n
+    PARTNERS: tl.constexpr = CONJUGATE and not ENDS_ONLY
     if PARTNERS:
         partner += at
     resets_of_b = resets + begin if RESETS else resets
-    zero = tl.zeros((SEGMENTS, BLOCK), lam.dtype.element_ty)
+    zero = tl.zeros((1, BLOCK), lam.dtype.element_ty)
     lr, li = _load_planes(lam + n, N, inside, lam.dtype.element_ty)
-    lr, li = lr + zero, zero - li if CONJUGATE else li + zero
-    cr, ci = zero, zero  # the state before the tile
+    if CONJUGATE:
+        li = -li
+    xr, xi = zero, zero
     if not ENDS_ONLY:
-        cr, ci = _load_planes(starts + (sequence * chunks + s) * 2 * N + n, N, inside, lam.dtype.element_ty)
-        cr, ci = cr + zero, ci + zero
-    Rr, Ri, tile = _powers(lr, li, ROWS, SEGMENTS)
-    cuts = tl.zeros((SEGMENTS, 1), tl.int32)
+        xr, xi = _load_planes(starts + (sequence * chunks + s) * 2 * N + n, N, inside, lam.dtype.element_ty)
+    cuts = tl.zeros((1, 1), tl.int32)
     dr, di = zero.to(tl.float64), zero.to(tl.float64)
-    full = (steps - 1) // TILE * TILE  # at least one step is left for the last tile
-    ur, ui = _ask(u, 0, limit, N, row, ROWS)
-    pr, pi = _ask(partner, 0, limit, N, row, PARTNERS)
-    for t in range(0, full, TILE):
-        u += TILE * row
-        if PARTNERS:
-            partner += TILE * row
-        next_ur, next_ui = _ask(u, t + TILE, limit, N, row, ROWS)
-        next_pr, next_pi = _ask(partner, t + TILE, limit, N, row, PARTNERS)
-        cut = _cuts(resets_of_b, k + (t + first) * forth, length, forth, reverse, RESETS, ROWS)
-        ar, ai, er, ei, cuts = _walk(ur, ui, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
-        xr, xi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, tile, RESETS, SEGMENTS)
-        if not ENDS_ONLY:
+    full = steps // ROWS * ROWS
+    for TILE in tl.static_range(ROWS, 0, 1 - ROWS):  # the whole tiles, then those of one step
+        in_tile = _in_tile(n, row, N, TILE)
+        for t in tl.range(0 if TILE > 1 else full, full if TILE > 1 else steps, TILE, num_stages=STAGES):
+            ur, ui = _rows(_ask(u + in_tile, inside, N % BLOCK != 0), lam.dtype.element_ty)
+            if PARTNERS:
+                pr, pi = _rows(_ask(partner + in_tile, inside, N % BLOCK != 0), lam.dtype.element_ty)
+                partner += TILE * row
+            if RESETS:
+                cut = _cuts(resets_of_b, k + t * forth, length, forth, reverse, TILE)
             er, ei = zero, zero
-            for r in tl.static_range(ROWS):
+            for r in tl.static_range(TILE):
                 if RESETS:
                     xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
-                if BEFORE:
+                    cuts += cut[r].to(tl.int32)
+                if BEFORE and not ENDS_ONLY:
                     _store_row(states + r * row, xr, xi, inside, N, N % BLOCK != 0)
                 if PARTNERS:
-                    er, ei = _add_conj_times(er, ei, pr[r].to(lr.dtype), pi[r].to(lr.dtype), xr, xi)
-                xr, xi = _step(lr, li, xr, xi, ur[r].to(lr.dtype), ui[r].to(lr.dtype))
-                if not BEFORE:
+                    er, ei = _add_conj_times(er, ei, pr[r], pi[r], xr, xi)
+                xr, xi = _step(lr, li, xr, xi, ur[r], ui[r])
+                if not BEFORE and not ENDS_ONLY:
                     _store_row(states + r * row, xr, xi, inside, N, N % BLOCK != 0)
             if PARTNERS:
                 dr += er.to(tl.float64)
                 di += ei.to(tl.float64)
-        ur, ui, pr, pi = next_ur, next_ui, next_pr, next_pi
-        states += TILE * row
-    cut = _cuts(resets_of_b, k + (full + first) * forth, length, forth, reverse, RESETS, ROWS)
-    ar, ai, er, ei, cuts = _walk(ur, ui, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
-    xr, xi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, tile, RESETS, SEGMENTS)
+            u += TILE * row
+            states += TILE * row
     if ENDS_ONLY:  # what the last chunk, which may not be full, ends with is not needed
-        _store_planes(ends + (sequence * chunks + s) * 2 * N + n + 0 * first, N, inside & (first == 0), cr, ci)
+        _store_planes(ends + (sequence * chunks + s) * 2 * N + n, N, inside, xr, xi)
         tl.store(alive + sequence * chunks + s, (tl.sum(cuts) == 0).to(tl.int32))
     else:
-        er, ei = zero, zero
-        fr, fi = zero, zero  # the state after the last step
-        for r in tl.static_range(ROWS):
-            if RESETS:
-                xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
-            if BEFORE:
-                _store_row(states + r * row, xr, xi, full + r < limit, N, True)
-            if PARTNERS:  # zero where there is no such step
-                er, ei = _add_conj_times(er, ei, pr[r].to(lr.dtype), pi[r].to(lr.dtype), xr, xi)
-            xr, xi = _step(lr, li, xr, xi, ur[r].to(lr.dtype), ui[r].to(lr.dtype))
-            if not BEFORE:
-                _store_row(states + r * row, xr, xi, full + r < limit, N, True)
-            last = full + first + r == steps - 1
-            fr, fi = tl.where(last, xr, fr), tl.where(last, xi, fi)
         if RESETS and reverse:  # the link to what would come before the first step
             begins = tl.load(resets_of_b) != 0
-            fr, fi = tl.where(begins, 0.0, fr), tl.where(begins, 0.0, fi)
+            xr, xi = tl.where(begins, 0.0, xr), tl.where(begins, 0.0, xi)
         if s == last_chunk:
-            sums = tl.sum(fr, axis=0)[None, :], tl.sum(fi, axis=0)[None, :]
-            _store_planes(ends + sequence * 2 * N + n, N, inside, sums[0], sums[1])
+            _store_planes(ends + sequence * 2 * N + n, N, inside, xr, xi)
         if PARTNERS:
-            dr += er.to(tl.float64)
-            di += ei.to(tl.float64)
-            sums = tl.sum(dr, axis=0)[None, :], tl.sum(di, axis=0)[None, :]
-            _store_planes(partial + (sequence * chunks + s) * 2 * N + n, N, inside, sums[0], sums[1])
+            _store_planes(partial + (sequence * chunks + s) * 2 * N + n, N, inside, dr, di)
 
 
 @triton.jit(do_not_specialize=["length", "chunk", "chunks"])
 def _scan_backward(
     grad, states, lam, initial, starts, resets, offsets, grad_u, ends, partial, alive, length, chunk, chunks,
     ENDS_ONLY: tl.constexpr, REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr,
-    N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr,
+    N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     b, s, n, inside = _place(chunks, N, BLOCK)
-    first = tl.arange(0, SEGMENTS)[:, None] * ROWS
     begin, length, steps, last_chunk = _extent(offsets, b, s, length, chunk, chunks, OFFSETS)
     t0 = s * chunk
-    limit = tl.where(inside, steps - first, 0)
-    limit_before = tl.where(
-        inside, tl.minimum(steps, (length - 1 - t0).to(tl.int32)) - first, 0
-    )  # where a state came before
     k = t0 if REVERSE else length - 1 - t0
     FORTH: tl.constexpr = 1 if REVERSE else -1  # against the scan: to the step that came before
     ROW: tl.constexpr = 2 * N * FORTH
-    TILE: tl.constexpr = SEGMENTS * ROWS
-    at = (begin + k) * 2 * N + n + first * ROW
+    at = (begin + k) * 2 * N
     grad += at
-    grad_u += at
-    states += at + ROW
+    grad_u += at + n
+    states += at
     resets_of_b = resets + begin if RESETS else resets
-    zero = tl.zeros((SEGMENTS, BLOCK), lam.dtype.element_ty)
+    zero = tl.zeros((1, BLOCK), lam.dtype.element_ty)
     lr, li = _load_planes(lam + n, N, inside, lam.dtype.element_ty)
-    lr, li = lr + zero, zero - li  # conj(λ)
+    li = -li  # conj(λ)
     cr, ci = zero, zero  # what goes back from the step walked before, conj(λ)·g
+    gr, gi = zero, zero  # its g
     if not ENDS_ONLY:
         cr, ci = _load_planes(starts + (b * chunks + s) * 2 * N + n, N, inside, lam.dtype.element_ty)
-        cr, ci = cr + zero, ci + zero
-    cuts = tl.zeros((SEGMENTS, 1), tl.int32)
+        sr, si = zero, zero  # the state that came before the last step
+        if s < last_chunk:
+            sr, si = _load_planes(states + steps.to(tl.int64) * ROW + n, N, inside, lam.dtype.element_ty)
+        if s == last_chunk:
+            sr, si = _load_planes(initial + b * 2 * N + n, N, inside, lam.dtype.element_ty)
+    cuts = tl.zeros((1, 1), tl.int32)
     if RESETS and REVERSE:
         if s == 0:
             begins = tl.load(resets_of_b) != 0
             cr, ci = tl.where(begins, 0.0, cr), tl.where(begins, 0.0, ci)
             cuts += begins.to(tl.int32)
-    Rr, Ri, tile = _powers(lr, li, ROWS, SEGMENTS)
     dr, di = zero.to(tl.float64), zero.to(tl.float64)
-    full = (steps - 1) // TILE * TILE
-    BEFORE: tl.constexpr = 0 if ENDS_ONLY else ROWS
-    vr, vi = _ask(grad, 0, limit, N, ROW, ROWS)
-    pr, pi = _ask(states, 0, limit_before, N, ROW, BEFORE)
-    for t in range(0, full, TILE):
-        grad += TILE * ROW
-        states += TILE * ROW
-        next_vr, next_vi = _ask(grad, t + TILE, limit, N, ROW, ROWS)
-        next_pr, next_pi = _ask(states, t + TILE, limit_before, N, ROW, BEFORE)
-        cut = _cuts(resets_of_b, k + (t + first) * FORTH, length, FORTH, REVERSE, RESETS, ROWS)
-        ar, ai, er, ei, cuts = _walk_back(vr, vi, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
-        br, bi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, tile, RESETS, SEGMENTS)
-        if not ENDS_ONLY:
+    full = steps // ROWS * ROWS
+    for TILE in tl.static_range(ROWS, 0, 1 - ROWS):
+        in_tile = _in_tile(n, ROW, N, TILE)
+        for t in tl.range(0 if TILE > 1 else full, full if TILE > 1 else steps, TILE, num_stages=STAGES):
+            vr, vi = _rows(_ask(grad + in_tile, inside, N % BLOCK != 0), lam.dtype.element_ty)
+            if not ENDS_ONLY:
+                xr, xi = _rows(_ask(states + in_tile, inside, N % BLOCK != 0), lam.dtype.element_ty)
+            if RESETS:
+                cut = _cuts(resets_of_b, k + t * FORTH, length, FORTH, REVERSE, TILE)
             er, ei = zero, zero
-            gr, gi = br, bi
-            for r in tl.static_range(ROWS):
-                gr, gi = _step_back(lr, li, gr, gi, vr[r].to(lr.dtype), vi[r].to(lr.dtype), r)
-                xr, xi = pr[r].to(lr.dtype), pi[r].to(lr.dtype)
-                if RESETS:
-                    xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
-                er, ei = _add_conj_times(er, ei, xr, xi, gr, gi)
-                _store_row(grad_u + r * ROW, gr, gi, inside, N, N % BLOCK != 0)
+            for r in tl.static_range(TILE):
+                if not ENDS_ONLY:  # this step's state went into the step walked before
+                    er, ei = _add_conj_times(er, ei, xr[r], xi[r], gr, gi)
+                if r == 0:
+                    gr, gi = vr[r] + cr, vi[r] + ci
+                else:
+                    gr, gi = _step(lr, li, gr, gi, vr[r], vi[r])
+                if not ENDS_ONLY:
+                    _store_row(grad_u + r * ROW, gr, gi, inside, N, N % BLOCK != 0)
                 if RESETS:
                     gr, gi = tl.where(cut[r], 0.0, gr), tl.where(cut[r], 0.0, gi)
+                    cuts += cut[r].to(tl.int32)
+            cr, ci = lr * gr - li * gi, lr * gi + li * gr
             dr += er.to(tl.float64)
             di += ei.to(tl.float64)
-        vr, vi, pr, pi = next_vr, next_vi, next_pr, next_pi
-        grad_u += TILE * ROW
-    cut = _cuts(resets_of_b, k + (full + first) * FORTH, length, FORTH, REVERSE, RESETS, ROWS)
-    ar, ai, er, ei, cuts = _walk_back(vr, vi, lr, li, Rr, Ri, cut, cuts, RESETS, ROWS)
-    br, bi, cr, ci = _put_together(ar, ai, er, ei, cr, ci, tile, RESETS, SEGMENTS)
+            grad += TILE * ROW
+            states += TILE * ROW
+            grad_u += TILE * ROW
     if ENDS_ONLY:
-        _store_planes(ends + (b * chunks + s) * 2 * N + n + 0 * first, N, inside & (first == 0), cr, ci)
+        _store_planes(ends + (b * chunks + s) * 2 * N + n, N, inside, cr, ci)
         tl.store(alive + b * chunks + s, (tl.sum(cuts) == 0).to(tl.int32))
     else:
-        sr, si = _load_planes(initial + b * 2 * N + n, N, inside, lam.dtype.element_ty)
-        if RESETS and not REVERSE:
-            begins = tl.load(resets_of_b) != 0
-            sr, si = tl.where(begins, 0.0, sr), tl.where(begins, 0.0, si)
-        er, ei = zero, zero
-        fr, fi = zero, zero
-        for r in tl.static_range(ROWS):
-            there = full + r < limit
-            gr = tl.where(there, vr[r].to(lr.dtype) + br, 0.0)
-            gi = tl.where(there, vi[r].to(lr.dtype) + bi, 0.0)
-            br, bi = lr * gr - li * gi, lr * gi + li * gr
-            xr, xi = pr[r].to(lr.dtype), pi[r].to(lr.dtype)
-            if RESETS:
-                br, bi = tl.where(cut[r], 0.0, br), tl.where(cut[r], 0.0, bi)
-                xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
-            last = t0 + full + first + r == length - 1  # before it came the initial state
-            xr, xi = tl.where(last, sr, xr), tl.where(last, si, xi)
-            fr, fi = tl.where(last, br, fr), tl.where(last, bi, fi)
-            er += xr * gr + xi * gi
-            ei += xr * gi - xi * gr
-            _store_row(grad_u + r * ROW, gr, gi, there, N, True)
-        dr += er.to(tl.float64)
-        di += ei.to(tl.float64)
+        er, ei = _add_conj_times(zero, zero, sr, si, gr, gi)
+        _store_planes(partial + (b * chunks + s) * 2 * N + n, N, inside, dr + er.to(tl.float64), di + ei.to(tl.float64))
         if s == last_chunk:
-            _store_planes(ends + b * 2 * N + n, N, inside, tl.sum(fr, axis=0)[None, :], tl.sum(fi, axis=0)[None, :])
-        sums = tl.sum(dr, axis=0)[None, :], tl.sum(di, axis=0)[None, :]
-        _store_planes(partial + (b * chunks + s) * 2 * N + n, N, inside, sums[0], sums[1])
-
-
-@triton.jit
-def _walk(ur, ui, lr, li, Rr, Ri, cut, cuts, RESETS: tl.constexpr, ROWS: tl.constexpr):
-    """Each segment from zero: a and e of x ↦ a·x + e, and the cuts counted."""
-    ar, ai = Rr, Ri
-    xr, xi = tl.zeros_like(lr), tl.zeros_like(li)
-    for r in tl.static_range(ROWS):
-        if RESETS:
-            xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
-            ar, ai = tl.where(cut[r], 0.0, ar), tl.where(cut[r], 0.0, ai)
-            cuts += cut[r].to(tl.int32)
-        xr, xi = _step(lr, li, xr, xi, ur[r].to(lr.dtype), ui[r].to(lr.dtype))
-    return ar, ai, xr, xi, cuts
-
-
-@triton.jit
-def _walk_back(vr, vi, lr, li, Rr, Ri, cut, cuts, RESETS: tl.constexpr, ROWS: tl.constexpr):
-    """The same for what goes back: c ↦ conj(λ)·(v + c) at each step."""
-    ar, ai = Rr, Ri
-    gr, gi = tl.zeros_like(lr), tl.zeros_like(li)
-    for r in tl.static_range(ROWS):
-        gr, gi = _step_back(lr, li, gr, gi, vr[r].to(lr.dtype), vi[r].to(lr.dtype), r)
-        if RESETS:
-            gr, gi = tl.where(cut[r], 0.0, gr), tl.where(cut[r], 0.0, gi)
-            ar, ai = tl.where(cut[r], 0.0, ar), tl.where(cut[r], 0.0, ai)
-            cuts += cut[r].to(tl.int32)
-    return ar, ai, lr * gr - li * gi, lr * gi + li * gr, cuts
-
-
-@triton.jit
-def _step_back(lr, li, gr, gi, vr, vi, r: tl.constexpr):
-    """The next g: of the first row v + g, where g stands for what comes from outside, of the others v + conj(λ)·g."""
-    if r == 0:
-        return vr + gr, vi + gi
-    return _step(lr, li, gr, gi, vr, vi)
+            _store_planes(ends + b * 2 * N + n, N, inside, cr, ci)
 
 
 @triton.jit
@@ -461,62 +369,12 @@ def _add_conj_times(er, ei, pr, pi, xr, xi):
     return pr * xr + (pi * xi + er), pr * xi + (ei - pi * xr)
 
 
-@triton.jit
-def _put_together(ar, ai, er, ei, cr, ci, tile, RESETS: tl.constexpr, SEGMENTS: tl.constexpr):
-    """From each segment's x ↦ a·x + e and the state c before the first: where each starts, and the state at the end.
-
-    The state is handed on with λ^(steps of the tile) itself, in two parts: the rounding of a, which has been multiplied
-    up along the way, would come back in every tile and grow with the length. Where there are cuts it cannot.
-    """
-    one, zero = tl.zeros_like(ar) + 1, tl.zeros_like(ar)
-    maps = tl.associative_scan((ar, ai, er, ei, one, zero, zero, zero), 0, _then)
-    ar, ai, er, ei, pr, pi, fr, fi = maps
-    last = tl.arange(0, SEGMENTS)[:, None] == SEGMENTS - 1
-    if RESETS:
-        er, ei = _step(ar, ai, cr, ci, er, ei)
-    er = tl.sum(tl.where(last, er, 0.0), axis=0)[None, :] + zero
-    ei = tl.sum(tl.where(last, ei, 0.0), axis=0)[None, :] + zero
-    if not RESETS:
-        high_r, high_i, low_r, low_i = tile
-        er, ei = _step(low_r, low_i, cr, ci, er, ei)
-        er, ei = _step(high_r, high_i, cr, ci, er, ei)
-    sr, si = _step(pr, pi, cr, ci, fr, fi)
-    return sr, si, er, ei
-
-
-@triton.jit
-def _then(
-    ar, ai, er, ei, pr, pi, fr, fi,
-    next_ar, next_ai, next_er, next_ei, next_pr, next_pi, next_fr, next_fi,
-):  # fmt: skip
-    """The map of two stretches of segments, x ↦ a·x + e, and that of all segments but the last, x ↦ p·x + f."""
-    fr, fi = _step(next_pr, next_pi, er, ei, next_fr, next_fi)
-    er, ei = _step(next_ar, next_ai, er, ei, next_er, next_ei)
-    pr, pi = next_pr * ar - next_pi * ai, next_pr * ai + next_pi * ar
-    return next_ar * ar - next_ai * ai, next_ar * ai + next_ai * ar, er, ei, pr, pi, fr, fi
-
-
-@triton.jit
-def _powers(lr, li, ROWS: tl.constexpr, SEGMENTS: tl.constexpr):
-    """λ^(steps of a segment), and λ^(steps of a tile) as the sum of a number and a small one, both from float64."""
-    wr, wi = lr.to(tl.float64), li.to(tl.float64)
-    Rr, Ri = wr, wi
-    for _ in tl.static_range(ROWS - 1):
-        Rr, Ri = Rr * wr - Ri * wi, Rr * wi + Ri * wr
-    Tr, Ti = Rr, Ri
-    for _ in tl.static_range(SEGMENTS - 1):
-        Tr, Ti = Tr * Rr - Ti * Ri, Tr * Ri + Ti * Rr
-    high_r, high_i = Tr.to(lr.dtype), Ti.to(lr.dtype)
-    low_r, low_i = (Tr - high_r.to(tl.float64)).to(lr.dtype), (Ti - high_i.to(tl.float64)).to(lr.dtype)
-    return Rr.to(lr.dtype), Ri.to(lr.dtype), (high_r, high_i, low_r, low_i)
-
-
 @triton.jit(do_not_specialize=["chunks", "doublings"])
 def _chunks(
     ends, alive, lam, initial, starts, chunks, doublings,
     CONJUGATE: tl.constexpr, N: tl.constexpr, CHUNKS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Chunks are to the length what segments are to a tile: here they are put together, CHUNKS of them at a time."""
+    """From the state each chunk ends with when started from zero to the state it starts with, CHUNKS at a time."""
     b, _, n, inside = _place(1, N, BLOCK)
     zero = tl.zeros((CHUNKS, BLOCK), tl.float64)
     pr, pi = _load_planes(lam + n, N, inside, tl.float64)  # λ^chunk: its error must not grow with the length
@@ -531,8 +389,26 @@ def _chunks(
         at, there = (b * chunks + s) * 2 * N + n, inside & (s < chunks)
         er, ei = _load_planes(ends + at, N, there, tl.float64)
         reaches = tl.load(alive + b * chunks + s, mask=s < chunks, other=0).to(tl.float64)
-        xr, xi, cr, ci = _put_together(reaches * pr + zero, reaches * pi + zero, er, ei, cr, ci, (), True, CHUNKS)
+        maps = (reaches * pr + zero, reaches * pi + zero, er, ei, zero + 1, zero, zero, zero)
+        ar, ai, er, ei, br, bi, fr, fi = tl.associative_scan(maps, 0, _then)
+        xr, xi = _step(br, bi, cr, ci, fr, fi)
         _store_planes(starts + at, N, there, xr.to(starts.dtype.element_ty), xi.to(starts.dtype.element_ty))
+        er, ei = _step(ar, ai, cr, ci, er, ei)
+        last = tl.arange(0, CHUNKS)[:, None] == CHUNKS - 1
+        cr = tl.sum(tl.where(last, er, 0.0), axis=0)[None, :] + zero
+        ci = tl.sum(tl.where(last, ei, 0.0), axis=0)[None, :] + zero
+
+
+@triton.jit
+def _then(
+    ar, ai, er, ei, pr, pi, fr, fi,
+    next_ar, next_ai, next_er, next_ei, next_pr, next_pi, next_fr, next_fi,
+):  # fmt: skip
+    """The map of two stretches of chunks, x ↦ a·x + e, and that of all of them but the last, x ↦ p·x + f."""
+    fr, fi = _step(next_pr, next_pi, er, ei, next_fr, next_fi)
+    er, ei = _step(next_ar, next_ai, er, ei, next_er, next_ei)
+    pr, pi = next_pr * ar - next_pi * ai, next_pr * ai + next_pi * ar
+    return next_ar * ar - next_ai * ai, next_ar * ai + next_ai * ar, er, ei, pr, pi, fr, fi
 
 
 @triton.jit
@@ -560,32 +436,54 @@ def _extent(offsets, b, s, length, chunk, chunks, OFFSETS: tl.constexpr):
 
 
 @triton.jit
-def _ask(pointer, t, limit, N: tl.constexpr, row, ROWS: tl.constexpr):
-    """Load the rows of the steps t, t + 1, ..., real and imaginary parts; zero where there is no such step."""
-    re = ()
-    im = ()
-    for r in tl.static_range(ROWS):
-        re = re + (tl.load(pointer + r * row, mask=t + r < limit, other=0.0),)
-        im = im + (tl.load(pointer + r * row + N, mask=t + r < limit, other=0.0),)
-    return re, im
+def _in_tile(n, row, N: tl.constexpr, TILE: tl.constexpr):
+    """Where a tile's numbers are from its first step on: (steps · planes, channels)."""
+    line = tl.arange(0, 2 * TILE)[:, None].to(tl.int64)
+    return line // 2 * row + line % 2 * N + n
 
 
 @triton.jit
-def _cuts(resets, k, length, forth, reverse, RESETS: tl.constexpr, ROWS: tl.constexpr):
-    """`_cut` of the steps of each row; k are those of the first, the others follow in the order of the walk."""
-    cut = ()
-    if RESETS:
-        for r in tl.static_range(ROWS):
-            cut = cut + (_cut(resets, k + r * forth, length, reverse),)
-    return cut
+def _ask(pointer, inside, MASKED: tl.constexpr):
+    return tl.load(pointer, mask=inside, other=0.0) if MASKED else tl.load(pointer)
 
 
 @triton.jit
-def _cut(resets, k, length, reverse):
-    """Whether no state comes to step k from the step that the scan walks before it; anything where k is no step."""
-    later = k + 1 if reverse else k
-    flag = tl.load(resets + tl.minimum(tl.maximum(later, 0), length - 1)) != 0
-    return tl.where(later < length, flag, False)
+def _rows(tile, DTYPE: tl.constexpr):
+    """The rows of a tile, real and imaginary parts."""
+    re, im = _every_other(tile)
+    return _apart(re, DTYPE), _apart(im, DTYPE)
+
+
+@triton.jit
+def _apart(tile, DTYPE: tl.constexpr):
+    """The tile row by row.
+
+    A thread reads all rows of its channels from shared memory, so that this costs nothing. The compiler sees to that if
+    the rows side by side are parted first: they were asked for by different threads.
+    """
+    if tile.shape[0] == 1:
+        rows = (tile.to(DTYPE),)
+    else:
+        even, odd = _every_other(tile)
+        even, odd = _apart(even, DTYPE), _apart(odd, DTYPE)
+        rows = ()
+        for r in tl.static_range(len(even)):
+            rows = rows + (even[r], odd[r])
+    return rows
+
+
+@triton.jit
+def _every_other(tile):
+    return tl.split(tl.permute(tl.reshape(tile, (tile.shape[0] // 2, 2, tile.shape[1])), (0, 2, 1)))
+
+
+@triton.jit
+def _cuts(resets, k, length, forth, reverse, TILE: tl.constexpr):
+    """For each step of a tile from k on, whether no state comes to it from the step that is walked before it."""
+    later = k + tl.arange(0, TILE)[:, None] * forth
+    if reverse:
+        later += 1
+    return _apart(tl.load(resets + later, mask=later < length, other=0), tl.int1)
 
 
 @triton.jit

@@ -112,9 +112,9 @@ def test_states_before_each_step(
 @pytest.mark.usefixtures("poisoned")
 @pytest.mark.parametrize("resets", [None, 0.1], ids=["", "resets"])
 def test_several_tiles(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, resets: float | None) -> None:
-    """Tiles of 4 steps, so that a few follow each other and the last is not full; and channels that are not there."""
-    monkeypatch.setattr(kernels, "FORWARD", {4: (2, 2, 4, 1)})
-    monkeypatch.setattr(kernels, "BACKWARD", {4: (2, 2, 4, 1)})
+    """Tiles of 4 steps, so that a few follow each other and steps are left; and channels that are not there."""
+    monkeypatch.setattr(kernels, "FORWARD", {4: (4, 4, 1, 2)})
+    monkeypatch.setattr(kernels, "BACKWARD", {4: (4, 4, 1, 2)})
     device = "cuda" if torch.cuda.is_available() else "cpu"
     check_before(kernels, before_problem(1, 15, 2, 5, torch.float32, resets=resets, device=device))
     for reverse in (False, True):
@@ -135,8 +135,8 @@ def test_states_before_each_step_of_chunks(
     check_before(kernels, p)
 
 
-OFFSETS = [0, 13, 14, 18]  # whole tiles of 4 and a part of one, a single step
-SMALL_TILES = {"FORWARD": {4: (2, 2, 4, 1)}, "BACKWARD": {4: (2, 2, 4, 1)}}
+OFFSETS = [0, 13, 14, 18]  # whole tiles of 4 and a step that is left, a single step
+SMALL_TILES = {"FORWARD": {4: (4, 4, 1, 2)}, "BACKWARD": {4: (4, 4, 1, 2)}}
 SMALL_CHUNKS = {"SHORTEST_CUT": 1, "SHORTEST_CHUNK": 8, "TOGETHER": 2}
 
 
@@ -195,11 +195,12 @@ def test_sequences_end_to_end_at_real_sizes(
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
 
 
-def test_a_constant_input_over_many_tiles(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """x_k = (1 - λ^(k+1))/(1 - λ) from one unit a step: errors in λ^(steps of a tile) would add up."""
-    monkeypatch.setattr(kernels, "FEW", 0)  # not cut into chunks
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    lam, length = torch.tensor([[0.9999], [0.0]], device=device), 4000
+def test_a_constant_input_over_many_chunks(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """x_k = (1 - λ^(k+1))/(1 - λ) from one unit a step: errors in λ^(steps of a chunk) would add up."""
+    monkeypatch.setattr(kernels, "SHORTEST_CUT", 1)
+    monkeypatch.setattr(kernels, "SHORTEST_CHUNK", 8)
+    device, length = ("cuda", 4000) if torch.cuda.is_available() else ("cpu", 160)
+    lam = torch.tensor([[0.9999], [0.0]], device=device)
     u, zero = torch.zeros(1, length, 2, 1, device=device), torch.zeros(1, 2, 1, device=device)
     u[:, :, 0] = 1.0
     exact = float(lam[0])
