@@ -1,15 +1,15 @@
 """The scan on NVIDIA GPUs: Triton kernels.
 
-A program, which is one warp, owns a block of channels of one sequence and walks its steps. The recurrence does little
-arithmetic, so all that counts is to keep memory busy: the steps come in tiles through shared memory, and while one is
-walked several more are on their way. Where sequences are long and too few to fill the GPU, the length is cut into
-chunks: one pass finds the state that each chunk ends with when started from zero, a short walk over the chunks turns
-those into the states they start with, and a second pass, the usual one, writes the results.
-Sequences that lie end to end in a row differ from those of a batch only in where they begin and how long they are.
+A program owns a block of channels of one sequence and walks its steps. The recurrence does little arithmetic, so all
+that counts is to keep memory busy: the steps come in tiles through shared memory, and while one is walked several more
+are on their way. Where sequences are too few to fill the GPU this way, every tile gets a program of its own (see
+`gpu_long`). Sequences that lie end to end in a row differ from those of a batch only in where they begin and how long
+they are.
 """
 
 import contextlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +18,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# By the bytes of a number: steps of a tile, channels of a program, warps, tiles on their way.
-FORWARD = {2: (16, 32, 1, 8), 4: (16, 32, 1, 8), 8: (8, 32, 1, 6)}
-BACKWARD = {2: (16, 32, 1, 8), 4: (8, 32, 1, 8), 8: (8, 32, 1, 4)}
-FEW, MANY = 100, 512  # with fewer programs a length is cut, until there are so many
-SHORTEST_CUT, SHORTEST_CHUNK = 2048, 256  # steps
-TOGETHER = 32  # chunks that are put together at a time
+# By the bytes of a number: steps of a tile, channels of a program, warps, tiles on their way; first for MANY programs,
+# then for fewer.
+FORWARD = {2: ((16, 64, 1, 12), (32, 64, 2, 5)), 4: ((16, 64, 2, 5),) * 2, 8: ((8, 32, 1, 6),) * 2}
+BACKWARD = {2: ((8, 64, 1, 10), (16, 32, 1, 6)), 4: ((16, 64, 2, 4),) * 2, 8: ((8, 32, 1, 4),) * 2}
+MANY = 200
+FEW, LONG = 128, 1024  # with fewer blocks of 32 channels than that, sequences of so many steps are left to `gpu_long`
 
 
 def scan(
@@ -70,25 +70,23 @@ def _run(
     conj(p)·x over the steps of each program.
     """
     u, lam, initial = u.contiguous(), lam.contiguous(), initial.contiguous()
-    states, final = torch.empty_like(u), torch.empty_like(initial)
     if u.numel() == 0:
-        return states, final.copy_(initial), lam.new_zeros(1, *lam.shape)
+        return torch.empty_like(u), initial.clone(), lam.new_zeros(1, *lam.shape)
+    if _few(u, offsets):
+        from linrnn.recurrence import gpu_long  # which takes functions from here
+
+        return gpu_long.run(u, lam, initial, resets, reverse, offsets, before, partner)
+    states, final = torch.empty_like(u), torch.empty_like(initial)
     conjugate = partner is not None
-    plan = _plan(u, (BACKWARD if conjugate else FORWARD)[u.itemsize], offsets)
-    given, options = (_flags(resets), offsets), _options(resets, offsets, reverse) | plan.options
-    options |= {"BEFORE": before, "CONJUGATE": conjugate, "DIRECTIONS": plan.directions}
+    plan = _plan(u, BACKWARD if conjugate else FORWARD, offsets)
     partial = None
     if conjugate:  # of each program, for the caller to sum in a fixed order
-        partial = torch.empty(plan.sequences * plan.chunks, 2, plan.n, dtype=torch.float64, device=u.device)
+        partial = torch.empty(plan.batch * plan.directions, 2, plan.n, dtype=torch.float64, device=u.device)
+    options = _options(resets, offsets, reverse) | plan.options
+    options |= {"BEFORE": before, "CONJUGATE": conjugate, "DIRECTIONS": plan.directions}
     with _on(u.device):
-        starts = initial
-        if plan.chunks > 1:
-            ends, alive = plan.carries(initial)
-            arguments = (u, lam, ends, *given, u, ends, alive, partner, partial, *plan.sizes)
-            _scan[plan.grid](*arguments, ENDS_ONLY=True, **options)
-            starts = _chain(plan, ends, alive, lam, initial, conjugate)
-        arguments = (u, lam, starts, *given, states, final, final, partner, partial, *plan.sizes)
-        _scan[plan.grid](*arguments, ENDS_ONLY=False, **options)
+        arguments = (u, lam, initial, _flags(resets), offsets, states, final, partner, partial, plan.length)
+        _scan[plan.grid](*arguments, **options)
     return states, final, partial
 
 
@@ -104,38 +102,37 @@ def scan_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     grad, grad_final, states = grad_states.contiguous(), grad_final.contiguous(), states.contiguous()
     lam, initial = lam.contiguous(), initial.contiguous()
-    grad_u, grad_initial = torch.empty_like(states), torch.empty_like(initial)
     if states.numel() == 0:
-        return grad_u, torch.zeros_like(lam), grad_initial.copy_(grad_final)
-    plan = _plan(states, BACKWARD[states.itemsize], offsets)
-    given, options = (_flags(resets), offsets), _options(resets, offsets, reverse) | plan.options
+        return torch.empty_like(states), torch.zeros_like(lam), grad_final.clone()
+    if _few(states, offsets):
+        from linrnn.recurrence import gpu_long
+
+        walked = gpu_long.run(grad, lam, grad_final, resets, not reverse, offsets, False, states, initial)
+        assert walked[2] is not None
+        return walked[0], walked[2].sum(dim=0), walked[1]
+    grad_u, grad_initial = torch.empty_like(states), torch.empty_like(initial)
+    plan = _plan(states, BACKWARD, offsets)
     # dλ of each program, summed in a fixed order below
-    partial = torch.empty(plan.batch * plan.chunks, 2, plan.n, dtype=torch.float64, device=lam.device)
+    partial = torch.empty(plan.batch, 2, plan.n, dtype=torch.float64, device=lam.device)
+    given = (grad, states, lam, initial, grad_final, _flags(resets), offsets)
+    options = _options(resets, offsets, reverse) | plan.options
     with _on(states.device):
-        starts = grad_final
-        if plan.chunks > 1:
-            ends, alive = plan.carries(initial)
-            outputs = (grad_u, ends, ends, alive)
-            arguments = (grad, states, lam, initial, ends, *given, *outputs, *plan.sizes)
-            _scan_backward[plan.grid](*arguments, ENDS_ONLY=True, **options)
-            starts = _chain(plan, ends, alive, lam, grad_final, conjugate=True)
-        outputs = (grad_u, grad_initial, partial, grad_initial)
-        arguments = (grad, states, lam, initial, starts, *given, *outputs, *plan.sizes)
-        _scan_backward[plan.grid](*arguments, ENDS_ONLY=False, **options)
+        _scan_backward[plan.grid](*given, grad_u, grad_initial, partial, plan.length, **options)
     return grad_u, partial.sum(dim=0).to(lam.dtype), grad_initial
+
+
+Tile = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """How the work is cut: `chunks` pieces of `chunk` steps of every sequence, and blocks of channels."""
+    """How the work is cut: a program for each sequence, direction and block of channels."""
 
     batch: int
     length: int  # of all sequences, or of the row in which they lie end to end
     directions: int
     n: int
-    tile: tuple[int, int, int, int]
-    chunk: int
-    chunks: int
+    tile: Tile
 
     @property
     def block(self) -> int:
@@ -143,15 +140,7 @@ class _Plan:
 
     @property
     def grid(self) -> tuple[int, int]:
-        return self.batch * self.chunks * triton.cdiv(self.n, self.block), self.directions
-
-    @property
-    def sequences(self) -> int:
-        return self.batch * self.directions
-
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        return self.length, self.chunk, self.chunks
+        return self.batch * triton.cdiv(self.n, self.block), self.directions
 
     @property
     def options(self) -> dict[str, Any]:
@@ -159,36 +148,22 @@ class _Plan:
         warps = max(1, warps * self.block // block)
         return {"N": self.n, "ROWS": rows, "BLOCK": self.block, "STAGES": stages, "num_warps": warps}
 
-    def carries(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        """The state at the end of each chunk, and whether a state that enters the chunk reaches its end."""
-        shape = (self.sequences, self.chunks)
-        return like.new_empty(*shape, 2, self.n), torch.empty(shape, dtype=torch.int32, device=like.device)
 
-
-def _plan(u: Tensor, tile: tuple[int, int, int, int], offsets: Tensor | None = None) -> _Plan:
+def _plan(u: Tensor, tiles: Mapping[int, tuple[Tile, Tile]], offsets: Tensor | None) -> _Plan:
     batch, length, *directions, _, n = u.shape
-    usual = length
-    if offsets is not None:  # there are as many chunks as if a sequence took the whole row: most find nothing to do
+    if offsets is not None:
         batch = len(offsets) - 1
-        usual = length // batch
-    ways = math.prod(directions)
-    programs = batch * ways * triton.cdiv(n, tile[1])
-    chunk = triton.next_power_of_2(length)
-    if programs < FEW and usual >= SHORTEST_CUT:
-        while chunk > SHORTEST_CHUNK and programs * length < MANY * chunk:
-            chunk //= 2
-    return _Plan(batch, length, ways, n, tile, chunk, triton.cdiv(length, chunk))
+    ways, (many, fewer) = math.prod(directions), tiles[u.itemsize]
+    enough = batch * ways * triton.cdiv(n, many[1]) >= MANY
+    return _Plan(batch, length, ways, n, many if enough else fewer)
 
 
-def _chain(plan: _Plan, ends: Tensor, alive: Tensor, lam: Tensor, initial: Tensor, conjugate: bool) -> Tensor:
-    """From the state each chunk ends with when started from zero, to the state it starts with."""
-    starts = torch.empty_like(ends)
-    grid = (plan.sequences * triton.cdiv(plan.n, plan.block),)
-    doublings = plan.chunk.bit_length() - 1
-    together = min(TOGETHER, triton.next_power_of_2(plan.chunks))
-    options = {"CONJUGATE": conjugate, "N": plan.n, "CHUNKS": together, "BLOCK": plan.block, "num_warps": 4}
-    _chunks[grid](ends, alive, lam, initial, starts, plan.chunks, doublings, **options)
-    return starts
+def _few(u: Tensor, offsets: Tensor | None = None) -> bool:
+    """Whether there are too few sequences to fill a GPU, and they are long."""
+    batch, length, *directions, _, n = u.shape
+    if offsets is not None:
+        batch, length = len(offsets) - 1, length // (len(offsets) - 1)
+    return batch * math.prod(directions) * triton.cdiv(n, 32) < FEW and length >= LONG
 
 
 def _flags(resets: Tensor | None) -> Tensor | None:
@@ -211,44 +186,39 @@ def _on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
 # shape (1, channels). First come whole tiles of ROWS steps, then the steps that are left, as tiles of one.
 
 
-@triton.jit(do_not_specialize=["length", "chunk", "chunks"])
+@triton.jit(do_not_specialize=["length"])
 def _scan(
-    u, lam, starts, resets, offsets, states, ends, alive, partner, partial, length, chunk, chunks,
+    u, lam, initial, resets, offsets, states, final, partner, partial, length,
     BEFORE: tl.constexpr, CONJUGATE: tl.constexpr, DIRECTIONS: tl.constexpr,
-    ENDS_ONLY: tl.constexpr, REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr,
+    REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr,
     N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    b, s, n, inside = _place(chunks, N, BLOCK)
+    b, n, inside = _place(N, BLOCK)
     way = tl.program_id(1) if DIRECTIONS > 1 else 0
     reverse = REVERSE if DIRECTIONS == 1 else (way == 1) != REVERSE  # a constant where there is one direction
     sequence = b * DIRECTIONS + way  # among those of all directions
-    begin, length, steps, last_chunk = _extent(offsets, b, s, length, chunk, chunks, OFFSETS)
-    t0 = s * chunk
-    k = length - 1 - t0 if reverse else t0
+    begin, length = _extent(offsets, b, length, OFFSETS)
+    k = length - 1 if reverse else 0
     forth = -1 if reverse else 1
     row = DIRECTIONS * 2 * N * tl.cast(forth, tl.int64)
     at = ((begin + k) * DIRECTIONS + way) * 2 * N
     u += at
     states += at + n
-    PARTNERS: tl.constexpr = CONJUGATE and not ENDS_ONLY
-    if PARTNERS:
+    if CONJUGATE:
         partner += at
     resets_of_b = resets + begin if RESETS else resets
     zero = tl.zeros((1, BLOCK), lam.dtype.element_ty)
     lr, li = _load_planes(lam + n, N, inside, lam.dtype.element_ty)
     if CONJUGATE:
         li = -li
-    xr, xi = zero, zero
-    if not ENDS_ONLY:
-        xr, xi = _load_planes(starts + (sequence * chunks + s) * 2 * N + n, N, inside, lam.dtype.element_ty)
-    cuts = tl.zeros((1, 1), tl.int32)
+    xr, xi = _load_planes(initial + sequence * 2 * N + n, N, inside, lam.dtype.element_ty)
     dr, di = zero.to(tl.float64), zero.to(tl.float64)
-    full = steps // ROWS * ROWS
+    full = length // ROWS * ROWS
     for TILE in tl.static_range(ROWS, 0, 1 - ROWS):  # the whole tiles, then those of one step
         in_tile = _in_tile(n, row, N, TILE)
-        for t in tl.range(0 if TILE > 1 else full, full if TILE > 1 else steps, TILE, num_stages=STAGES):
+        for t in tl.range(0 if TILE > 1 else full, full if TILE > 1 else length, TILE, num_stages=STAGES):
             ur, ui = _rows(_ask(u + in_tile, inside, N % BLOCK != 0), lam.dtype.element_ty)
-            if PARTNERS:
+            if CONJUGATE:
                 pr, pi = _rows(_ask(partner + in_tile, inside, N % BLOCK != 0), lam.dtype.element_ty)
                 partner += TILE * row
             if RESETS:
@@ -257,42 +227,35 @@ def _scan(
             for r in tl.static_range(TILE):
                 if RESETS:
                     xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
-                    cuts += cut[r].to(tl.int32)
-                if BEFORE and not ENDS_ONLY:
+                if BEFORE:
                     _store_row(states + r * row, xr, xi, inside, N, N % BLOCK != 0)
-                if PARTNERS:
+                if CONJUGATE:
                     er, ei = _add_conj_times(er, ei, pr[r], pi[r], xr, xi)
                 xr, xi = _step(lr, li, xr, xi, ur[r], ui[r])
-                if not BEFORE and not ENDS_ONLY:
+                if not BEFORE:
                     _store_row(states + r * row, xr, xi, inside, N, N % BLOCK != 0)
-            if PARTNERS:
+            if CONJUGATE:
                 dr += er.to(tl.float64)
                 di += ei.to(tl.float64)
             u += TILE * row
             states += TILE * row
-    if ENDS_ONLY:  # what the last chunk, which may not be full, ends with is not needed
-        _store_planes(ends + (sequence * chunks + s) * 2 * N + n, N, inside, xr, xi)
-        tl.store(alive + sequence * chunks + s, (tl.sum(cuts) == 0).to(tl.int32))
-    else:
-        if RESETS and reverse:  # the link to what would come before the first step
-            begins = tl.load(resets_of_b) != 0
-            xr, xi = tl.where(begins, 0.0, xr), tl.where(begins, 0.0, xi)
-        if s == last_chunk:
-            _store_planes(ends + sequence * 2 * N + n, N, inside, xr, xi)
-        if PARTNERS:
-            _store_planes(partial + (sequence * chunks + s) * 2 * N + n, N, inside, dr, di)
+    if RESETS and reverse:  # the link to what would come before the first step
+        begins = tl.load(resets_of_b) != 0
+        xr, xi = tl.where(begins, 0.0, xr), tl.where(begins, 0.0, xi)
+    _store_planes(final + sequence * 2 * N + n, N, inside, xr, xi)
+    if CONJUGATE:
+        _store_planes(partial + sequence * 2 * N + n, N, inside, dr, di)
 
 
-@triton.jit(do_not_specialize=["length", "chunk", "chunks"])
+@triton.jit(do_not_specialize=["length"])
 def _scan_backward(
-    grad, states, lam, initial, starts, resets, offsets, grad_u, ends, partial, alive, length, chunk, chunks,
-    ENDS_ONLY: tl.constexpr, REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr,
+    grad, states, lam, initial, grad_final, resets, offsets, grad_u, grad_initial, partial, length,
+    REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr,
     N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    b, s, n, inside = _place(chunks, N, BLOCK)
-    begin, length, steps, last_chunk = _extent(offsets, b, s, length, chunk, chunks, OFFSETS)
-    t0 = s * chunk
-    k = t0 if REVERSE else length - 1 - t0
+    b, n, inside = _place(N, BLOCK)
+    begin, length = _extent(offsets, b, length, OFFSETS)
+    k = 0 if REVERSE else length - 1
     FORTH: tl.constexpr = 1 if REVERSE else -1  # against the scan: to the step that came before
     ROW: tl.constexpr = 2 * N * FORTH
     at = (begin + k) * 2 * N
@@ -303,58 +266,40 @@ def _scan_backward(
     zero = tl.zeros((1, BLOCK), lam.dtype.element_ty)
     lr, li = _load_planes(lam + n, N, inside, lam.dtype.element_ty)
     li = -li  # conj(λ)
-    cr, ci = zero, zero  # what goes back from the step walked before, conj(λ)·g
+    cr, ci = _load_planes(grad_final + b * 2 * N + n, N, inside, lam.dtype.element_ty)  # conj(λ)·g of the step before
     gr, gi = zero, zero  # its g
-    if not ENDS_ONLY:
-        cr, ci = _load_planes(starts + (b * chunks + s) * 2 * N + n, N, inside, lam.dtype.element_ty)
-        sr, si = zero, zero  # the state that came before the last step
-        if s < last_chunk:
-            sr, si = _load_planes(states + steps.to(tl.int64) * ROW + n, N, inside, lam.dtype.element_ty)
-        if s == last_chunk:
-            sr, si = _load_planes(initial + b * 2 * N + n, N, inside, lam.dtype.element_ty)
-    cuts = tl.zeros((1, 1), tl.int32)
     if RESETS and REVERSE:
-        if s == 0:
-            begins = tl.load(resets_of_b) != 0
-            cr, ci = tl.where(begins, 0.0, cr), tl.where(begins, 0.0, ci)
-            cuts += begins.to(tl.int32)
+        begins = tl.load(resets_of_b) != 0
+        cr, ci = tl.where(begins, 0.0, cr), tl.where(begins, 0.0, ci)
     dr, di = zero.to(tl.float64), zero.to(tl.float64)
-    full = steps // ROWS * ROWS
+    full = length // ROWS * ROWS
     for TILE in tl.static_range(ROWS, 0, 1 - ROWS):
         in_tile = _in_tile(n, ROW, N, TILE)
-        for t in tl.range(0 if TILE > 1 else full, full if TILE > 1 else steps, TILE, num_stages=STAGES):
+        for t in tl.range(0 if TILE > 1 else full, full if TILE > 1 else length, TILE, num_stages=STAGES):
             vr, vi = _rows(_ask(grad + in_tile, inside, N % BLOCK != 0), lam.dtype.element_ty)
-            if not ENDS_ONLY:
-                xr, xi = _rows(_ask(states + in_tile, inside, N % BLOCK != 0), lam.dtype.element_ty)
+            xr, xi = _rows(_ask(states + in_tile, inside, N % BLOCK != 0), lam.dtype.element_ty)
             if RESETS:
                 cut = _cuts(resets_of_b, k + t * FORTH, length, FORTH, REVERSE, TILE)
             er, ei = zero, zero
             for r in tl.static_range(TILE):
-                if not ENDS_ONLY:  # this step's state went into the step walked before
-                    er, ei = _add_conj_times(er, ei, xr[r], xi[r], gr, gi)
+                er, ei = _add_conj_times(er, ei, xr[r], xi[r], gr, gi)  # this state went into the step walked before
                 if r == 0:
                     gr, gi = vr[r] + cr, vi[r] + ci
                 else:
                     gr, gi = _step(lr, li, gr, gi, vr[r], vi[r])
-                if not ENDS_ONLY:
-                    _store_row(grad_u + r * ROW, gr, gi, inside, N, N % BLOCK != 0)
+                _store_row(grad_u + r * ROW, gr, gi, inside, N, N % BLOCK != 0)
                 if RESETS:
                     gr, gi = tl.where(cut[r], 0.0, gr), tl.where(cut[r], 0.0, gi)
-                    cuts += cut[r].to(tl.int32)
             cr, ci = lr * gr - li * gi, lr * gi + li * gr
             dr += er.to(tl.float64)
             di += ei.to(tl.float64)
             grad += TILE * ROW
             states += TILE * ROW
             grad_u += TILE * ROW
-    if ENDS_ONLY:
-        _store_planes(ends + (b * chunks + s) * 2 * N + n, N, inside, cr, ci)
-        tl.store(alive + b * chunks + s, (tl.sum(cuts) == 0).to(tl.int32))
-    else:
-        er, ei = _add_conj_times(zero, zero, sr, si, gr, gi)
-        _store_planes(partial + (b * chunks + s) * 2 * N + n, N, inside, dr + er.to(tl.float64), di + ei.to(tl.float64))
-        if s == last_chunk:
-            _store_planes(ends + b * 2 * N + n, N, inside, cr, ci)
+    xr, xi = _load_planes(initial + b * 2 * N + n, N, inside, lam.dtype.element_ty)
+    er, ei = _add_conj_times(zero, zero, xr, xi, gr, gi)
+    _store_planes(partial + b * 2 * N + n, N, inside, dr + er.to(tl.float64), di + ei.to(tl.float64))
+    _store_planes(grad_initial + b * 2 * N + n, N, inside, cr, ci)
 
 
 @triton.jit
@@ -369,70 +314,24 @@ def _add_conj_times(er, ei, pr, pi, xr, xi):
     return pr * xr + (pi * xi + er), pr * xi + (ei - pi * xr)
 
 
-@triton.jit(do_not_specialize=["chunks", "doublings"])
-def _chunks(
-    ends, alive, lam, initial, starts, chunks, doublings,
-    CONJUGATE: tl.constexpr, N: tl.constexpr, CHUNKS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """From the state each chunk ends with when started from zero to the state it starts with, CHUNKS at a time."""
-    b, _, n, inside = _place(1, N, BLOCK)
-    zero = tl.zeros((CHUNKS, BLOCK), tl.float64)
-    pr, pi = _load_planes(lam + n, N, inside, tl.float64)  # λ^chunk: its error must not grow with the length
-    if CONJUGATE:
-        pi = -pi
-    for _ in range(doublings):
-        pr, pi = pr * pr - pi * pi, 2 * pr * pi
-    cr, ci = _load_planes(initial + b * 2 * N + n, N, inside, tl.float64)
-    cr, ci = cr + zero, ci + zero
-    for first in range(0, chunks, CHUNKS):
-        s = first + tl.arange(0, CHUNKS)[:, None]
-        at, there = (b * chunks + s) * 2 * N + n, inside & (s < chunks)
-        er, ei = _load_planes(ends + at, N, there, tl.float64)
-        reaches = tl.load(alive + b * chunks + s, mask=s < chunks, other=0).to(tl.float64)
-        maps = (reaches * pr + zero, reaches * pi + zero, er, ei, zero + 1, zero, zero, zero)
-        ar, ai, er, ei, br, bi, fr, fi = tl.associative_scan(maps, 0, _then)
-        xr, xi = _step(br, bi, cr, ci, fr, fi)
-        _store_planes(starts + at, N, there, xr.to(starts.dtype.element_ty), xi.to(starts.dtype.element_ty))
-        er, ei = _step(ar, ai, cr, ci, er, ei)
-        last = tl.arange(0, CHUNKS)[:, None] == CHUNKS - 1
-        cr = tl.sum(tl.where(last, er, 0.0), axis=0)[None, :] + zero
-        ci = tl.sum(tl.where(last, ei, 0.0), axis=0)[None, :] + zero
-
-
 @triton.jit
-def _then(
-    ar, ai, er, ei, pr, pi, fr, fi,
-    next_ar, next_ai, next_er, next_ei, next_pr, next_pi, next_fr, next_fi,
-):  # fmt: skip
-    """The map of two stretches of chunks, x ↦ a·x + e, and that of all of them but the last, x ↦ p·x + f."""
-    fr, fi = _step(next_pr, next_pi, er, ei, next_fr, next_fi)
-    er, ei = _step(next_ar, next_ai, er, ei, next_er, next_ei)
-    pr, pi = next_pr * ar - next_pi * ai, next_pr * ai + next_pi * ar
-    return next_ar * ar - next_ai * ai, next_ar * ai + next_ai * ar, er, ei, pr, pi, fr, fi
-
-
-@triton.jit
-def _place(chunks, N: tl.constexpr, BLOCK: tl.constexpr):
-    """The sequence, chunk and channels of this program."""
+def _place(N: tl.constexpr, BLOCK: tl.constexpr):
+    """The sequence and channels of this program."""
     BLOCKS: tl.constexpr = (N + BLOCK - 1) // BLOCK
     program = tl.program_id(0).to(tl.int64)
     n = (program % BLOCKS) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    unit = program // BLOCKS
-    return unit // chunks, unit % chunks, n, n < N
+    return program // BLOCKS, n, n < N
 
 
 @triton.jit
-def _extent(offsets, b, s, length, chunk, chunks, OFFSETS: tl.constexpr):
-    """Where sequence b begins in memory, its length, the steps of its chunk s, and the number of its last chunk."""
-    begin, last = b * length, chunks - 1
+def _extent(offsets, b, length, OFFSETS: tl.constexpr):
+    """Where sequence b begins in memory, and its length."""
+    begin = b * length
     if OFFSETS:
         begin = tl.load(offsets + b)
-        length = tl.load(offsets + b + 1) - begin
-        begin, last = begin.to(tl.int64), (length - 1) // chunk
-    steps = tl.minimum(chunk, length - s * chunk).to(tl.int32)
-    if OFFSETS:
-        steps = tl.maximum(steps, 0)
-    return begin, length, steps, last
+        length = (tl.load(offsets + b + 1) - begin).to(tl.int32)
+        begin = begin.to(tl.int64)
+    return begin, length
 
 
 @triton.jit

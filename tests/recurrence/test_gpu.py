@@ -44,6 +44,20 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "new_empty", poison(torch.Tensor.new_empty))
 
 
+TILES_OF_4 = {4: ((4, 4, 1, 2),) * 2}
+SMALL_TILES = {"FORWARD": TILES_OF_4, "BACKWARD": TILES_OF_4}
+
+
+def leave_to_single_tiles(monkeypatch: pytest.MonkeyPatch, kernels: ModuleType) -> None:
+    """Any length is long. Tiles have 4 steps, and 2 of them form a group, so that states go through several levels."""
+    from linrnn.recurrence import gpu_long
+
+    monkeypatch.setattr(kernels, "LONG", 1)
+    for tiles in (gpu_long.FORWARD, gpu_long.BACKWARD):
+        for size in tiles:
+            monkeypatch.setitem(tiles, size, (2, 2, 4, 1, None))
+
+
 def check(kernels: ModuleType, p: Problem, tolerance: float) -> None:
     """Forward and backward against the definition in float64."""
     results, gradients = p.oracle()
@@ -68,20 +82,40 @@ def test_small(
 
 
 @pytest.mark.usefixtures("poisoned")
-@pytest.mark.parametrize(
-    ("length", "resets", "reverse"),
-    [(16, 0.05, False), (37, None, False), (37, None, True), (37, 0.05, False), (37, 0.05, True)],
-)
-def test_length_cut_into_chunks(
-    kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, length: int, resets: float | None, reverse: bool
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+@pytest.mark.parametrize("resets", [None, [], [0, 9, 23]], ids=["", "no resets", "resets"])
+def test_long_sequences(
+    kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, resets: list[int] | None, reverse: bool
 ) -> None:
-    monkeypatch.setattr(kernels, "SHORTEST_CUT", 1)
-    monkeypatch.setattr(kernels, "SHORTEST_CHUNK", 8)
-    monkeypatch.setattr(kernels, "TOGETHER", 4)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    p = problem(2, length, 5, torch.float32, reverse=reverse, resets=resets, device=device)
-    assert kernels._plan(p.u, kernels.FORWARD[p.u.itemsize]).chunks > 1
+    """The resets: at the first step, and either way within the first tile of a group, but not the second."""
+    leave_to_single_tiles(monkeypatch, kernels)
+    options: dict[str, Any] = {"device": "cuda" if torch.cuda.is_available() else "cpu", "radius": (0.8, 0.999)}
+    p = problem(1, 33, 5, torch.float32, reverse=reverse, resets=None if resets is None else 0.0, **options)
+    if p.resets is not None:
+        p.resets[:, resets] = True
+    assert kernels._few(p.u)
     check(kernels, p, 1e-5)
+
+
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize("dtype", TYPES)
+def test_long_sequences_of_all_types(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    leave_to_single_tiles(monkeypatch, kernels)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    check(kernels, problem(1, 19, 3, dtype, device=device), TOLERANCE[dtype])
+
+
+def test_nan_in_a_long_sequence(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No NaN is taken for a number that is still missing, whatever its bits; a program that waits for it never ends."""
+    leave_to_single_tiles(monkeypatch, kernels)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    p = problem(1, 19, 3, torch.float32, device=device)
+    p.u.view(torch.int32)[:, 5] = -1
+    p.initial.view(torch.int32)[:, :, 0] = -1
+    states, final = kernels.scan(*p.forward)
+    assert states[:, 5:].isnan().all()
+    assert final.isnan().all()
+    assert not states[:, :5, :, 1:].isnan().any()
 
 
 def check_before(kernels: ModuleType, p: BeforeProblem) -> None:
@@ -113,8 +147,8 @@ def test_states_before_each_step(
 @pytest.mark.parametrize("resets", [None, 0.1], ids=["", "resets"])
 def test_several_tiles(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, resets: float | None) -> None:
     """Tiles of 4 steps, so that a few follow each other and steps are left; and channels that are not there."""
-    monkeypatch.setattr(kernels, "FORWARD", {4: (4, 4, 1, 2)})
-    monkeypatch.setattr(kernels, "BACKWARD", {4: (4, 4, 1, 2)})
+    for name, tiles in SMALL_TILES.items():
+        monkeypatch.setattr(kernels, name, tiles)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     check_before(kernels, before_problem(1, 15, 2, 5, torch.float32, resets=resets, device=device))
     for reverse in (False, True):
@@ -123,38 +157,36 @@ def test_several_tiles(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, res
 
 @pytest.mark.usefixtures("poisoned")
 @pytest.mark.parametrize("resets", [None, 0.1], ids=["", "resets"])
-def test_states_before_each_step_of_chunks(
+def test_states_before_each_step_of_long_sequences(
     kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, resets: float | None
 ) -> None:
-    monkeypatch.setattr(kernels, "SHORTEST_CUT", 1)
-    monkeypatch.setattr(kernels, "SHORTEST_CHUNK", 8)
-    monkeypatch.setattr(kernels, "TOGETHER", 2)
+    leave_to_single_tiles(monkeypatch, kernels)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    p = before_problem(2, 21, 2, 3, torch.float32, resets=resets, device=device)
-    assert kernels._plan(p.u, kernels.FORWARD[p.u.itemsize]).chunks == 3
+    p = before_problem(1, 21, 2, 3, torch.float32, resets=resets, device=device)
+    assert kernels._few(p.u)
     check_before(kernels, p)
 
 
 OFFSETS = [0, 13, 14, 18]  # whole tiles of 4 and a step that is left, a single step
-SMALL_TILES = {"FORWARD": {4: (4, 4, 1, 2)}, "BACKWARD": {4: (4, 4, 1, 2)}}
-SMALL_CHUNKS = {"SHORTEST_CUT": 1, "SHORTEST_CHUNK": 8, "TOGETHER": 2}
 
 
 @pytest.mark.usefixtures("poisoned")
 @pytest.mark.parametrize(
-    ("sizes", "reverse"),
-    [({}, False), (SMALL_TILES, True), (SMALL_CHUNKS, False), (SMALL_CHUNKS, True)],
-    ids=["one tile", "several tiles", "chunks", "chunks, reverse"],
+    ("sizes", "long", "reverse"),
+    [({}, False, False), (SMALL_TILES, False, True), ({}, True, False), ({}, True, True)],
+    ids=["one tile", "several tiles", "long", "long, reverse"],
 )
 def test_sequences_end_to_end(
-    kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, sizes: dict[str, Any], reverse: bool
+    kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, sizes: dict[str, Any], long: bool, reverse: bool
 ) -> None:
     for name, size in sizes.items():
         monkeypatch.setattr(kernels, name, size)
+    if long:
+        leave_to_single_tiles(monkeypatch, kernels)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     options: dict[str, Any] = {"reverse": reverse, "offsets": OFFSETS, "device": device}
     p = problem(1, 18, 5, torch.float32, **options)
-    assert kernels._plan(p.u, kernels.FORWARD[4], p.offsets).chunks == (3 if sizes == SMALL_CHUNKS else 1)
+    assert kernels._few(p.u, p.offsets) == long
     check(kernels, p, 1e-5)
     check_before(kernels, before_problem(1, 18, 2, 5, torch.float32, **options))
 
@@ -183,11 +215,11 @@ def test_nothing_crosses_between_sequences_end_to_end(kernels: ModuleType) -> No
 def test_sequences_end_to_end_at_real_sizes(
     kernels: ModuleType, dtype: torch.dtype, reverse: bool, sequences: int, longest: int, n: int
 ) -> None:
-    """The last are few and long enough to be cut. The same inputs give the same bits."""
+    """The last are few and long. The same inputs give the same bits."""
     offsets = [0, *torch.randint(longest // 2, longest, (sequences,)).cumsum(0).tolist()]
     options: dict[str, Any] = {"reverse": reverse, "offsets": offsets, "radius": (0.9, 0.999), "device": "cuda"}
     p = problem(1, offsets[-1], n, dtype, **options)
-    assert sequences > 3 or kernels._plan(p.u, kernels.FORWARD[p.u.itemsize], p.offsets).chunks > 1
+    assert kernels._few(p.u, p.offsets) == (sequences == 3)
     check(kernels, p, TOLERANCE[dtype])
     q = before_problem(1, offsets[-1], 1, n, dtype, **options)
     check_before(kernels, q)
@@ -195,11 +227,16 @@ def test_sequences_end_to_end_at_real_sizes(
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
 
 
-def test_a_constant_input_over_many_chunks(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """x_k = (1 - λ^(k+1))/(1 - λ) from one unit a step: errors in λ^(steps of a chunk) would add up."""
-    monkeypatch.setattr(kernels, "SHORTEST_CUT", 1)
-    monkeypatch.setattr(kernels, "SHORTEST_CHUNK", 8)
-    device, length = ("cuda", 4000) if torch.cuda.is_available() else ("cpu", 160)
+@pytest.mark.parametrize("few", [0, 128], ids=["one program", "one for each tile"])
+def test_a_constant_input_over_many_tiles(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    """x_k = (1 - λ^(k+1))/(1 - λ) from one unit a step: errors in λ^(steps of a tile) would add up."""
+    from linrnn.recurrence import gpu_long
+
+    monkeypatch.setattr(kernels, "FEW", few)
+    monkeypatch.setitem(gpu_long.FORWARD, 4, (8, 16, 1, 1, None))
+    monkeypatch.setitem(gpu_long.BACKWARD, 4, (8, 16, 1, 1, None))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    length = 4000 if few or torch.cuda.is_available() else 160
     lam = torch.tensor([[0.9999], [0.0]], device=device)
     u, zero = torch.zeros(1, length, 2, 1, device=device), torch.zeros(1, 2, 1, device=device)
     u[:, :, 0] = 1.0

@@ -1,0 +1,427 @@
+"""The scan of few, long sequences on NVIDIA GPUs: every tile has a program of its own, and u is read once.
+
+A program loads its tile, cuts it into segments of consecutive steps and walks these side by side from zero; put
+together, they give the state e with which the tile ends if it starts from zero. It publishes e, finds the state its
+tile really starts with from what the tiles before it published, and walks again to write the results.
+
+As many tiles as a tile has segments form a group, and as many groups again a group of groups. A group has slots: for
+the state it starts with and for the e of its tiles. The start of a tile is the sum of the slots before it, each times
+its power of λ. The last tile of a group knows e of the whole group and publishes it one level up, where the same sum
+gives the state that the next group starts with. So one hop takes a state through hundreds of tiles, and every sum has
+a fixed order: the same inputs give the same bits, whoever comes first. A program waits only for those started earlier.
+
+A slot needs no flag: it is filled with EMPTY, which no published number equals.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from linrnn.recurrence.gpu import (
+    _add_conj_times,
+    _extent,
+    _flags,
+    _load_planes,
+    _on,
+    _options,
+    _step,
+    _store_planes,
+    _store_row,
+)
+
+# By the bytes of a number: steps of a segment, segments of a tile, channels of a program, warps, registers of a thread
+# (as few as hold the tile: what counts is how many bytes are in flight, and those of a tile stay until it is written).
+FORWARD = {2: (32, 8, 32, 4, 128), 4: (16, 8, 32, 4, 128), 8: (4, 16, 32, 4, 168)}
+BACKWARD = {2: (16, 8, 32, 4, 128), 4: (8, 8, 32, 4, 128), 8: (4, 16, 32, 4, 168)}
+TICKET = True  # tiles are taken in the order in which programs start, not in that of their numbers
+FILL = 4096  # words that a program empties
+ASSEMBLY = tl.constexpr(not triton.knobs.runtime.interpret)  # the interpreter has none
+EMPTY = tl.constexpr(-1)  # as a float not a number; -2, another such, is published in its place
+
+
+def run(
+    u: Tensor,
+    lam: Tensor,
+    start: Tensor,
+    resets: Tensor | None,
+    reverse: bool,
+    offsets: Tensor | None,
+    before: bool,
+    partner: Tensor | None = None,
+    initial: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """As `gpu._run`. With `initial` the walk is that of the gradient of `scan`: the partner are its states."""
+    conjugate, back = partner is not None, initial is not None
+    batch, length, *directions, _, n = u.shape
+    if offsets is not None:
+        batch = len(offsets) - 1
+    ways = directions[0] if directions else 1
+    rows, segments, block, warps, registers = (BACKWARD if conjugate else FORWARD)[u.itemsize]
+    narrow = min(block, int(triton.next_power_of_2(n)))
+    segments, block = min(segments * block // narrow, 8 * segments), narrow  # of fewer channels more steps
+    sequences, blocks, tiles = batch * ways, triton.cdiv(n, block), triton.cdiv(length, rows * segments)
+    groups = triton.cdiv(tiles, segments)
+    lanes, slots = sequences * blocks, (groups + triton.cdiv(groups, segments)) * segments
+    states, final = torch.empty_like(u), torch.empty_like(start)
+    powers = lam.new_empty(2 * segments + 1, 2, n)
+    sizes = [lanes * slots * 2 * block, lanes * slots, 1]
+    scratch = torch.empty(sum(sizes), dtype=torch.int64 if lam.itemsize == 8 else torch.int32, device=u.device)
+    partial = None
+    if conjugate:  # of each tile; sequences end to end do not have them all
+        partial = (lam.new_empty if offsets is None else lam.new_zeros)(sequences * tiles, 2, n)
+    shape = {"N": n, "ROWS": rows, "SEGMENTS": segments, "BLOCK": block}
+    options = _options(resets, offsets, reverse) | {"BACK": back, "BEFORE": before, "CONJUGATE": conjugate}
+    options |= {"DIRECTIONS": ways, "TICKET": TICKET}
+    given = (u, lam, start, _flags(resets), offsets, partner, initial)
+    with _on(u.device):
+        grid = (max(triton.cdiv(len(scratch), FILL), len(powers) * blocks),)
+        _prepare[grid](lam, powers, scratch, len(scratch), CONJUGATE=conjugate, FILL=FILL, **shape)
+        arguments = (*given, states, final, partial, powers, *scratch.split(sizes), length, tiles, lanes, slots)
+        _scan[(tiles * lanes,)](*arguments, **options, **shape, num_warps=warps, maxnreg=registers)
+    return states, final, partial
+
+
+@triton.jit(do_not_specialize=["words"])
+def _prepare(
+    lam, powers, scratch, words,
+    CONJUGATE: tl.constexpr, FILL: tl.constexpr, N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Empty the slots, and take λ^(k tiles), λ^(k groups) and λ^(steps of a segment) from float64."""
+    program = tl.program_id(0)
+    at = program.to(tl.int64) * FILL + tl.arange(0, FILL)
+    tl.store(scratch + at, EMPTY, mask=at < words)
+    BLOCKS: tl.constexpr = (N + BLOCK - 1) // BLOCK
+    GROUP: tl.constexpr = SEGMENTS
+    k, n = program // BLOCKS, program % BLOCKS * BLOCK + tl.arange(0, BLOCK)[None, :]
+    if k <= 2 * GROUP:
+        power = tl.where(k < GROUP, k, (k - GROUP) * GROUP) * (ROWS * SEGMENTS)
+        power = tl.where(k == 2 * GROUP, ROWS, power)
+        wr, wi = _load_planes(lam + n, N, n < N, tl.float64)
+        if CONJUGATE:
+            wi = -wi
+        pr, pi = tl.full((1, BLOCK), 1.0, tl.float64), tl.zeros((1, BLOCK), tl.float64)
+        while power > 0:
+            if power % 2 == 1:
+                pr, pi = pr * wr - pi * wi, pr * wi + pi * wr
+            wr, wi = wr * wr - wi * wi, 2 * wr * wi
+            power = power // 2
+        _store_planes(powers + k * 2 * N + n, N, n < N, pr.to(lam.dtype.element_ty), pi.to(lam.dtype.element_ty))
+
+
+@triton.jit(
+    do_not_specialize=["length", "tiles", "lanes", "slots"],
+    do_not_specialize_on_alignment=["resets", "alive", "ticket"],
+)
+def _scan(
+    u, lam, starts, resets, offsets, partner, initial, states, final, partial, powers, ends, alive, ticket,
+    length, tiles, lanes, slots,
+    REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr, BACK: tl.constexpr, BEFORE: tl.constexpr,
+    CONJUGATE: tl.constexpr, DIRECTIONS: tl.constexpr, TICKET: tl.constexpr,
+    N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One tile: see the notes on top and those on memory in `gpu`. A lane is a block of channels of a sequence."""
+    BLOCKS: tl.constexpr = (N + BLOCK - 1) // BLOCK
+    TILE: tl.constexpr = SEGMENTS * ROWS
+    GROUP: tl.constexpr = SEGMENTS  # tiles; then the tensors of both have the same shape, and the same layout
+    program = (tl.atomic_add(ticket, 1, sem="relaxed") + 1).to(tl.int32) if TICKET else tl.program_id(0)
+    lane, s = (program % lanes).to(tl.int64), (program // lanes).to(tl.int64)
+    n = (lane % BLOCKS) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = n < N
+    sequence = lane // BLOCKS
+    b, way = sequence // DIRECTIONS, sequence % DIRECTIONS
+    reverse = REVERSE if DIRECTIONS == 1 else (way == 1) != REVERSE
+    begin, length = _extent(offsets, b, length, OFFSETS)
+    if OFFSETS:
+        if s * TILE >= length:  # this sequence is shorter than the row
+            return
+    steps = tl.minimum(TILE, length - s * TILE).to(tl.int32)
+    groups = (tiles + GROUP - 1) // GROUP
+    first = tl.arange(0, SEGMENTS)[:, None] * ROWS
+    limit = tl.where(inside, steps - first, 0)
+    k = length - 1 - s * TILE if reverse else s * TILE
+    forth = -1 if reverse else 1
+    row = DIRECTIONS * 2 * N * forth
+    at = ((begin + k) * DIRECTIONS + way) * 2 * N + n + first * row
+    ur, ui = _ask(u + at, 0, limit, N, row, ROWS)
+    resets_of_b = resets + begin if RESETS else resets
+    # of the gradient, the cut between a step and the one that is walked next
+    cut = _cuts(resets_of_b, k + first * forth, length, forth, (not reverse) if BACK else reverse, RESETS, ROWS)
+    zero = tl.zeros((SEGMENTS, BLOCK), lam.dtype.element_ty)
+    lr, li = _load_planes(lam + n, N, inside, lam.dtype.element_ty)
+    lr, li = lr + zero, zero - li if CONJUGATE else li + zero
+    Rr, Ri = _load_planes(powers + 2 * GROUP * 2 * N + n, N, inside, lam.dtype.element_ty)
+    Rr, Ri = Rr + zero, Ri + zero
+    if BACK:
+        ar, ai, er, ei = _walk_back(ur, ui, lr, li, Rr, Ri, cut, RESETS, ROWS)
+    else:
+        ar, ai, er, ei = _walk(ur, ui, lr, li, Rr, Ri, cut, RESETS, ROWS)
+    maps = tl.associative_scan((ar, ai, er, ei, zero + 1, zero, zero, zero), 0, _then)
+    ar, ai, er, ei, pr, pi, fr, fi = maps
+    last = first == TILE - ROWS
+    er, ei = tl.sum(tl.where(last, er, 0.0), axis=0)[None, :], tl.sum(tl.where(last, ei, 0.0), axis=0)[None, :]
+    whole = _count(cut, SEGMENTS, RESETS, ROWS) == 0
+
+    if s == 0:
+        sr, si = _load_planes(starts + sequence * 2 * N + n, N, inside, lam.dtype.element_ty)
+        if RESETS and BACK and not REVERSE:  # the gradient of the final state, which is cut off from the first step
+            begins = tl.load(resets_of_b) != 0
+            sr, si = tl.where(begins, 0.0, sr), tl.where(begins, 0.0, si)
+        _publish(ends, alive, lane * slots, sr, si, True, RESETS, BLOCK)
+        _publish(ends, alive, lane * slots + groups * GROUP, sr, si, True, RESETS, BLOCK)
+    if s % GROUP < GROUP - 1:
+        _publish(ends, alive, lane * slots + s + 1, er, ei, whole, RESETS, BLOCK)
+    PARTNERS: tl.constexpr = ROWS if CONJUGATE else 0
+    limit_partner = limit
+    if BACK:  # that of the last step is the initial state
+        limit_partner = tl.where(inside, tl.minimum(steps, (length - 1 - s * TILE).to(tl.int32)) - first, 0)
+    if CONJUGATE:
+        partner += at + (row if BACK else 0)
+    qr, qi = _ask(partner, 0, limit_partner, N, row, PARTNERS)  # on their way while this program waits
+    cr, ci = _look_back(
+        ends, alive, powers + n, lane * slots, s, tiles, groups, er, ei, whole, inside, RESETS, N, BLOCK, GROUP
+    )
+    xr, xi = _step(pr, pi, cr + zero, ci + zero, fr, fi)
+    ur, ui = _afresh(ur, ROWS), _afresh(ui, ROWS)
+    if s < (length - 1) // TILE:
+        dr, di, hr, hi = _write(
+            states + at, None, lr, li, xr, xi, ur, ui, qr, qi, cut, first, steps, limit, inside, row,
+            False, RESETS, BACK, BEFORE, CONJUGATE, N, BLOCK, ROWS,
+        )  # fmt: skip
+    else:
+        before = initial + sequence * 2 * N + n if BACK else None
+        dr, di, hr, hi = _write(
+            states + at, before, lr, li, xr, xi, ur, ui, qr, qi, cut, first, steps, limit, inside, row,
+            True, RESETS, BACK, BEFORE, CONJUGATE, N, BLOCK, ROWS,
+        )  # fmt: skip
+        if RESETS and not BACK and reverse:  # the link to what would come before the first step
+            begins = tl.load(resets_of_b) != 0
+            hr, hi = tl.where(begins, 0.0, hr), tl.where(begins, 0.0, hi)
+        at_end = tl.sum(hr, axis=0)[None, :], tl.sum(hi, axis=0)[None, :]
+        _store_planes(final + sequence * 2 * N + n, N, inside, at_end[0], at_end[1])
+    if CONJUGATE:
+        dr, di = tl.sum(dr, axis=0)[None, :], tl.sum(di, axis=0)[None, :]
+        _store_planes(partial + (sequence * tiles + s) * 2 * N + n, N, inside, dr, di)
+
+
+@triton.jit
+def _look_back(
+    ends, alive, powers, base, s, tiles, groups, er, ei, whole, inside,
+    RESETS: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """The state that tile s starts with. The last tile of a group says what the next group starts with, too.
+
+    In a group's slot 0 is the state it starts with, in slot i + 1 e of its tile i; one level up, e of its group i.
+    """
+    i, group = (s % GROUP).to(tl.int32), s // GROUP
+    g = (group % GROUP).to(tl.int32)
+    below, above = base + group * GROUP, base + (groups + group // GROUP) * GROUP
+    closes = (i == GROUP - 1) & (s + 1 < tiles)
+    cr, ci, reaches = _gather(ends, alive, below, powers, closes.to(tl.int32), i, i, inside, RESETS, N, BLOCK, GROUP)
+    if closes:
+        of_groups = powers + GROUP * 2 * N
+        er, ei = _after(powers, cr, ci, er, ei, whole, inside, RESETS, N)  # from here on of the group
+        whole = whole & reaches
+        if g < GROUP - 1:
+            _publish(ends, alive, above + g + 1, er, ei, whole, RESETS, BLOCK)
+        sr, si, _ = _gather(ends, alive, above, of_groups, 0, g, g, inside, RESETS, N, BLOCK, GROUP)
+        sr, si = _after(of_groups, sr, si, er, ei, whole, inside, RESETS, N)
+        _publish(ends, alive, below + GROUP, sr, si, True, RESETS, BLOCK)
+        if g == GROUP - 1:
+            _publish(ends, alive, above + GROUP, sr, si, True, RESETS, BLOCK)
+        sr, si, _ = _gather(ends, alive, below, powers, 0, 0, i, inside, RESETS, N, BLOCK, GROUP)
+        cr, ci = cr + tl.where(reaches, sr, 0.0), ci + tl.where(reaches, si, 0.0)
+    return cr, ci
+
+
+@triton.jit
+def _write(
+    states, before, lr, li, xr, xi, ur, ui, qr, qi, cut, first, steps, limit, inside, row,
+    LAST: tl.constexpr, RESETS: tl.constexpr, BACK: tl.constexpr, BEFORE: tl.constexpr, CONJUGATE: tl.constexpr,
+    N: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """The second walk, from where each segment starts: Σ conj(partner)·result, and the state after the last step."""
+    er, ei = tl.zeros_like(lr), tl.zeros_like(li)
+    hr, hi = tl.zeros_like(lr), tl.zeros_like(li)
+    if LAST and BACK:
+        br, bi = _load_planes(before, N, inside, lr.dtype)
+    for r in tl.static_range(ROWS):
+        if RESETS and not BACK:
+            xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
+        yr, yi = xr, xi
+        if BACK:
+            xr, xi = _step_back(lr, li, xr, xi, ur[r].to(lr.dtype), ui[r].to(lr.dtype), r)
+        else:
+            xr, xi = _step(lr, li, xr, xi, ur[r].to(lr.dtype), ui[r].to(lr.dtype))
+        if not BEFORE:
+            yr, yi = xr, xi
+        last = first + r == steps - 1
+        if CONJUGATE:
+            wr, wi = qr[r].to(lr.dtype), qi[r].to(lr.dtype)
+            if LAST and BACK:
+                wr, wi = tl.where(last, br, wr), tl.where(last, bi, wi)
+            if RESETS and BACK:
+                wr, wi = tl.where(cut[r], 0.0, wr), tl.where(cut[r], 0.0, wi)
+            er, ei = _add_conj_times(er, ei, wr, wi, yr, yi)
+        if RESETS and BACK:
+            xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
+        if LAST:
+            hr, hi = tl.where(last, xr, hr), tl.where(last, xi, hi)
+        _store_row(states + r * row, yr, yi, r < limit, N, LAST or N % BLOCK != 0)
+    if LAST and BACK:  # what goes back from there
+        hr, hi = lr * hr - li * hi, lr * hi + li * hr
+    return er, ei, hr, hi
+
+
+@triton.jit
+def _ask(pointer, t, limit, N: tl.constexpr, row, ROWS: tl.constexpr):
+    """Load the rows of the steps t, t + 1, ..., real and imaginary parts; zero where there is no such step."""
+    re = ()
+    im = ()
+    for r in tl.static_range(ROWS):
+        re = re + (tl.load(pointer + r * row, mask=t + r < limit, other=0.0),)
+        im = im + (tl.load(pointer + r * row + N, mask=t + r < limit, other=0.0),)
+    return re, im
+
+
+@triton.jit
+def _walk(ur, ui, lr, li, Rr, Ri, cut, RESETS: tl.constexpr, ROWS: tl.constexpr):
+    """Each segment from zero: a and e of x ↦ a·x + e."""
+    ar, ai = Rr, Ri
+    xr, xi = tl.zeros_like(lr), tl.zeros_like(li)
+    for r in tl.static_range(ROWS):
+        if RESETS:
+            xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
+            ar, ai = tl.where(cut[r], 0.0, ar), tl.where(cut[r], 0.0, ai)
+        xr, xi = _step(lr, li, xr, xi, ur[r].to(lr.dtype), ui[r].to(lr.dtype))
+    return ar, ai, xr, xi
+
+
+@triton.jit
+def _walk_back(vr, vi, lr, li, Rr, Ri, cut, RESETS: tl.constexpr, ROWS: tl.constexpr):
+    """The same for what goes back: c ↦ conj(λ)·(v + c) at each step."""
+    ar, ai = Rr, Ri
+    gr, gi = tl.zeros_like(lr), tl.zeros_like(li)
+    for r in tl.static_range(ROWS):
+        gr, gi = _step_back(lr, li, gr, gi, vr[r].to(lr.dtype), vi[r].to(lr.dtype), r)
+        if RESETS:
+            gr, gi = tl.where(cut[r], 0.0, gr), tl.where(cut[r], 0.0, gi)
+            ar, ai = tl.where(cut[r], 0.0, ar), tl.where(cut[r], 0.0, ai)
+    return ar, ai, lr * gr - li * gi, lr * gi + li * gr
+
+
+@triton.jit
+def _step_back(lr, li, gr, gi, vr, vi, r: tl.constexpr):
+    """The next g: of the first row v + g, where g stands for what comes from outside, of the others v + conj(λ)·g."""
+    if r == 0:
+        return vr + gr, vi + gi
+    return _step(lr, li, gr, gi, vr, vi)
+
+
+@triton.jit
+def _then(
+    ar, ai, er, ei, pr, pi, fr, fi,
+    next_ar, next_ai, next_er, next_ei, next_pr, next_pi, next_fr, next_fi,
+):  # fmt: skip
+    """The map of two stretches of segments, x ↦ a·x + e, and that of all segments but the last, x ↦ p·x + f."""
+    fr, fi = _step(next_pr, next_pi, er, ei, next_fr, next_fi)
+    er, ei = _step(next_ar, next_ai, er, ei, next_er, next_ei)
+    pr, pi = next_pr * ar - next_pi * ai, next_pr * ai + next_pi * ar
+    return next_ar * ar - next_ai * ai, next_ar * ai + next_ai * ar, er, ei, pr, pi, fr, fi
+
+
+@triton.jit
+def _cuts(resets, k, length, forth, reverse, RESETS: tl.constexpr, ROWS: tl.constexpr):
+    """`_cut` of the steps of each row; k are those of the first, the others follow in the order of the walk."""
+    cut = ()
+    if RESETS:
+        for r in tl.static_range(ROWS):
+            cut = cut + (_cut(resets, k + r * forth, length, reverse),)
+    return cut
+
+
+@triton.jit
+def _cut(resets, k, length, reverse):
+    """Whether no state comes to step k from the step that the scan walks before it; anything where k is no step."""
+    later = k + 1 if reverse else k
+    flag = tl.load(resets + tl.minimum(tl.maximum(later, 0), length - 1)) != 0
+    return tl.where(later < length, flag, False)
+
+
+@triton.jit
+def _count(cut, SEGMENTS: tl.constexpr, RESETS: tl.constexpr, ROWS: tl.constexpr):
+    """The cuts of a tile."""
+    cuts = tl.zeros((SEGMENTS, 1), tl.int32)
+    if RESETS:
+        for r in tl.static_range(ROWS):
+            cuts += cut[r].to(tl.int32)
+    return tl.sum(cuts)
+
+
+@triton.jit
+def _publish(ends, alive, slot, re, im, whole, RESETS: tl.constexpr, BLOCK: tl.constexpr):
+    """Fill a slot: a state, and whether one that enters what it stands for would reach its end."""
+    at = ends + slot * 2 * BLOCK + tl.arange(0, BLOCK)[None, :]
+    re, im = re.to(ends.dtype.element_ty, bitcast=True), im.to(ends.dtype.element_ty, bitcast=True)
+    tl.store(at, tl.where(re == EMPTY, -2, re))
+    tl.store(at + BLOCK, tl.where(im == EMPTY, -2, im))
+    if RESETS:
+        tl.store(alive + slot, tl.where(whole, 1, 0).to(alive.dtype.element_ty))
+
+
+@triton.jit
+def _gather(
+    ends, alive, slot, powers, low, high, i, inside,
+    RESETS: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """Wait for the slots low to high: their sum as slot i sees it, and whether a state from before them reaches it."""
+    j = tl.arange(0, GROUP)[:, None]
+    wanted = (j >= low) & (j <= high)
+    at = ends + (slot + j) * 2 * BLOCK + tl.arange(0, BLOCK)[None, :]
+    wr, wi = _load_planes(powers + (i - j) * 2 * N, N, wanted & inside, powers.dtype.element_ty)
+    re = tl.load(at, mask=wanted, other=0, volatile=True)
+    im = tl.load(at + BLOCK, mask=wanted, other=0, volatile=True)
+    missing = _missing(re, im)
+    while tl.max(missing) > 0:
+        re = tl.load(at, mask=missing > 0, other=re, volatile=True)
+        im = tl.load(at + BLOCK, mask=missing > 0, other=im, volatile=True)
+        missing = _missing(re, im)
+    re, im = re.to(powers.dtype.element_ty, bitcast=True), im.to(powers.dtype.element_ty, bitcast=True)
+    re, im = wr * re - wi * im, wr * im + wi * re
+    broken = 0
+    if RESETS:  # the last slot that nothing gets through
+        here = wanted & (j > 0)
+        lives = tl.load(alive + slot + j, mask=here, other=1, volatile=True)
+        while tl.min(lives) < 0:
+            lives = tl.load(alive + slot + j, mask=lives < 0, other=lives, volatile=True)
+        broken = tl.max(tl.where(lives == 0, j, 0))
+        re, im = tl.where(j >= broken, re, 0.0), tl.where(j >= broken, im, 0.0)
+    return tl.sum(re, axis=0)[None, :], tl.sum(im, axis=0)[None, :], broken == 0
+
+
+@triton.jit
+def _missing(re, im):
+    """Of each slot, whether a number in it is missing; whole slots, so that loads stay wide."""
+    return tl.max(((re == EMPTY) | (im == EMPTY)).to(tl.int32), axis=1)[:, None]
+
+
+@triton.jit
+def _afresh(u, ROWS: tl.constexpr):
+    """The same numbers, which the compiler takes for new ones: else it keeps them all in float32 for the next walk."""
+    if not ASSEMBLY or u[0].dtype.primitive_bitwidth != 16:
+        return u
+    kept = ()
+    for r in tl.static_range(ROWS):
+        same = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [u[r]], u[r].dtype, is_pure=False, pack=2)
+        kept = kept + (same,)
+    return kept
+
+
+@triton.jit
+def _after(powers, cr, ci, er, ei, whole, inside, RESETS: tl.constexpr, N: tl.constexpr):
+    """The state after what turns c into λ^(its steps)·c + e."""
+    wr, wi = _load_planes(powers + 2 * N, N, inside, er.dtype)
+    if RESETS:
+        cr, ci = tl.where(whole, cr, 0.0), tl.where(whole, ci, 0.0)
+    return _step(wr, wi, cr, ci, er, ei)
