@@ -425,8 +425,10 @@ class Block(nn.Module):
             weights: those of the core, from `prepare`.
             real: bool (batch, length), which steps are not padding; None for all.
             row: how x is packed, if it is.
-            moments: those of x, if they are known: the next number that this returns.
-            last: no block follows, whose norm would need the moments of what this one gives.
+            moments: those of x, from the block before; None to take them here, in one more pass.
+            last: no block follows, whose norm would need moments.
+
+        Returns what the block gives, and its moments where the next norm needs them.
         """
         assert isinstance(self.norm, BatchNorm)
         assert isinstance(self.core, LRU)

@@ -206,12 +206,8 @@ def _glu_skip(
     s, part, first, column = _place(length, H, STEPS, COLUMNS)
     b_v, b_gate = _biases(b, column, H, HALF)
     own = _own(mask, s, column, H, MASK, WHICH)
-    if MOMENTS:  # all programs take the distance from the first step of all, which each computes for itself
-        k, here, inside, at = _rows(0, 0, length, column, H, 1)
-        own_first = _own(mask, 0, column, H, MASK, WHICH)
-        near_here = _add_glu(
-            x, g, h, b_v, b_gate, mask, which, own_first, k, here, inside, at, column, H, HALF, MASK, WHICH
-        )
+    if MOMENTS:
+        near_here = _first_step(x, g, h, b_v, b_gate, mask, which, length, column, H, HALF, MASK, WHICH)
         if part == 0:
             tl.store(near + column, near_here, mask=column < H)
         total = tl.zeros((ROWS, COLUMNS), tl.float32)
@@ -342,6 +338,17 @@ def _add_glu(
     if MASK:
         mixed *= _factor(mask, which, own, k, here, column, H, WHICH)
     return _load(x + at, inside) + mixed
+
+
+@triton.jit
+def _first_step(
+    x, g, h, b_v, b_gate, mask, which, length, column, H: tl.constexpr, HALF: tl.constexpr, MASK: tl.constexpr,
+    WHICH: tl.constexpr,
+):  # fmt: skip
+    """That of the first sequence, which every program computes for itself: a kernel for it would take longer."""
+    k, here, inside, at = _rows(0, 0, length, column, H, 1)
+    own = _own(mask, 0, column, H, MASK, WHICH)
+    return _add_glu(x, g, h, b_v, b_gate, mask, which, own, k, here, inside, at, column, H, HALF, MASK, WHICH)
 
 
 @triton.jit

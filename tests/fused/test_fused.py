@@ -148,7 +148,11 @@ def test_only_the_first_norm_takes_a_pass_of_its_own(packed: bool) -> None:
     calls: list[str] = []
 
     def noted(name: str) -> Any:
-        return lambda *arguments: (calls.append(name), FORMULAS[name](*arguments))[1]
+        def formula(*arguments: Any) -> Any:
+            calls.append(name)
+            return FORMULAS[name](*arguments)
+
+        return formula
 
     def run() -> list[str]:
         calls.clear()
