@@ -16,7 +16,14 @@ from linrnn.bench.measure import copy, milliseconds
 from linrnn.bench.train import PAPER, SIZES
 from linrnn.fused import gpu
 
-PASSES = {"moments": 1, "gelu_skip": 3, "gelu_skip_backward": 4, "glu_skip": 4, "glu_skip_backward": 5}
+PASSES = {
+    "moments": 1,
+    "gelu_skip": 3,
+    "gelu_skip_backward": 4,
+    "glu_skip": 4,
+    "glu_skip_moments": 4,
+    "glu_skip_backward": 5,
+}
 
 
 def calls(batch: int, length: int, H: int, device: torch.device) -> dict[str, Callable[[], object]]:
@@ -34,6 +41,7 @@ def calls(batch: int, length: int, H: int, device: torch.device) -> dict[str, Ca
         "gelu_skip": lambda: gpu.gelu_skip(y, x, d, e, mask, None),
         "gelu_skip_backward": lambda: gpu.gelu_skip_backward(grad, y, x, d, e, mask, None),
         "glu_skip": lambda: gpu.glu_skip(x, g, b, None, mask, None),
+        "glu_skip_moments": lambda: gpu.glu_skip_moments(x, g, b, None, mask, None, None),
         "glu_skip_backward": lambda: gpu.glu_skip_backward(grad, g, b, None, mask, None),
     }
 

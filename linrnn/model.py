@@ -20,6 +20,7 @@ from linrnn.cores.chunked import Weights
 from linrnn.cores.lru import ALIGNED, prepare
 from linrnn.errors import shape, wrong_type, wrong_value
 from linrnn.files import write
+from linrnn.fused import Moments
 from linrnn.packing import Row, pack, room
 from linrnn.recurrence.op import check_resets
 
@@ -240,8 +241,12 @@ class Model(nn.Module):
             raise wrong_value("row", f"a multiple of {ALIGNED}, at least the {least} steps of the sequences", length)
         row = pack(inputs, lengths, length)
         x = self._encode(row.inputs)
-        for block, weights in zip(self.blocks, self._prepared(x, None, aligned=True), strict=True):
-            x = block.packed(x, row, weights)
+        weights = self._prepared(x, None, aligned=True)
+        if weights is not None:
+            x = self._fused(x, weights, row.real, row)
+        else:
+            for block in self.blocks:
+                x = block.packed(x, row)
         # all real steps among ALIGNED are of one sequence, that of the first: their sums leave a small product
         parts = _masked(x, row.real.unsqueeze(-1)).view(-1, ALIGNED, x.shape[2]).sum(1)
         numbers = torch.arange(len(lengths), device=x.device).unsqueeze(1)
@@ -261,23 +266,31 @@ class Model(nn.Module):
             real = real_steps(lengths, inputs.shape[1])
             inputs = inputs.masked_fill(~real.view(*real.shape, *[1] * (inputs.dim() - 2)), 0)
         x = self._encode(inputs)
+        weights = self._prepared(x, lengths) if state is None and resets is None else None
+        if weights is not None:
+            return self._fused(x, weights, real), real, ()
         cores = []
-        whole = state is None and resets is None
-        for i, weights in enumerate(self._prepared(x, lengths) if whole else [None] * len(self.blocks)):
-            core_state = None if state is None else state.cores[i]
-            x, core = self.blocks[i](x, core_state, lengths, real, resets, weights)
+        for i, block in enumerate(self.blocks):
+            x, core = block(x, None if state is None else state.cores[i], lengths, real, resets)
             cores.append(core)
         return x, real, tuple(cores)
 
-    def _prepared(self, x: Tensor, lengths: Tensor | None, aligned: bool = False) -> Sequence[Weights | None]:
-        """What fused blocks take, made for all at once from their parameters; None for each where they cannot be fused.
+    def _fused(self, x: Tensor, weights: Sequence[Weights], real: Tensor | None, row: Row | None = None) -> Tensor:
+        """All blocks in the fused way: a block's last kernel also takes the moments for the next block's norm."""
+        moments = None
+        for i, block in enumerate(self.blocks):
+            x, moments = block.fused(x, weights[i], real, row, moments, last=i + 1 == len(self.blocks))
+        return x
+
+    def _prepared(self, x: Tensor, lengths: Tensor | None, aligned: bool = False) -> Sequence[Weights] | None:
+        """What fused blocks take, made for all at once from their parameters; None where they cannot be fused.
 
         For sequences that start from zero; `aligned` as in `prepare`.
         """
         cores = [block.core for block in self.blocks if isinstance(block.core, LRU) and block.fuses(lengths)]
         kinds = {(type(core), core.recurrent_names, core.C.shape) for core in cores}
         if not fused.available(x) or len(cores) < len(self.blocks) or len(kinds) != 1:
-            return [None] * len(self.blocks)
+            return None
         return prepare(cores, x, aligned)
 
     def _encode(self, inputs: Tensor) -> Tensor:
@@ -378,10 +391,7 @@ class Block(nn.Module):
         lengths: Tensor | None,
         real: Tensor | None,
         resets: Tensor | None,
-        weights: Weights | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        if weights is not None:
-            return self._fused(x, weights, real), None
         normed = self.norm(x, real) if isinstance(self.norm, BatchNorm) else self.norm(x)
         y, state = self.core(normed, state, lengths=lengths, resets=resets)
         return x + self._mix(y), state
@@ -392,35 +402,46 @@ class Block(nn.Module):
             return False
         return lengths is None or not self.core.bidirectional
 
-    def packed(self, x: Tensor, row: Row, weights: Weights | None = None) -> Tensor:
+    def packed(self, x: Tensor, row: Row) -> Tensor:
         """Sequences end to end, each with a mask of its own, and one more for padding."""
-        if weights is not None:
-            return self._fused(x, weights, row.real, row.which, row.offsets)
         masks = len(row.offsets)
         normed = self.norm(x, row.real) if isinstance(self.norm, BatchNorm) else self.norm(x)
         y, _ = self.core(normed, resets=row.resets)
         h = fused.masked(F.gelu(y), self._mask(y, masks), row.which)
         return x + fused.masked(self._mixed(h), self._mask(h, masks), row.which)
 
-    def _fused(
+    def fused(
         self,
         x: Tensor,
         weights: Weights,
         real: Tensor | None,
-        which: Tensor | None = None,
-        offsets: Tensor | None = None,
-    ) -> Tensor:
-        """The same in fewer passes over memory: the norm goes into the core's weights, the rest into two kernels."""
+        row: Row | None = None,
+        moments: Moments | None = None,
+        last: bool = False,
+    ) -> tuple[Tensor, Moments | None]:
+        """The same in fewer passes over memory: the norm goes into the core's weights, the rest into two kernels.
+
+        Args:
+            weights: those of the core, from `prepare`.
+            real: bool (batch, length), which steps are not padding; None for all.
+            row: how x is packed, if it is.
+            moments: those of x, from the block before; None to take them here, in one more pass.
+            last: no block follows, whose norm would need moments.
+
+        Returns what the block gives, and its moments where the next norm needs them.
+        """
         assert isinstance(self.norm, BatchNorm)
         assert isinstance(self.core, LRU)
+        which, offsets = (None, None) if row is None else (row.which, row.offsets)
         masks = None if offsets is None else len(offsets)
-        y, d, e = self.core.folded(x, *self.norm.scale_and_shift(x, real), offsets, weights)
+        y, d, e = self.core.folded(x, *self.norm.scale_and_shift(x, real, moments), offsets, weights)
         mask, c = self._mask(x, masks), y.shape[-1] // x.shape[-1]  # steps side by side, of one sequence
         tiled = None if mask is None else mask.repeat(1, 1, c)
         first = None if which is None else which[:, ::c]
         h = fused.gelu_skip(y, x if d is not None else None, e if d is None else d, e, tiled, first).view(x.shape)
         g = F.linear(h, self.mixing.weight)
-        return fused.glu_skip(x, g, self.mixing.bias, h if self.half_glu else None, self._mask(x, masks), which)
+        glu = (x, g, self.mixing.bias, h if self.half_glu else None, self._mask(x, masks), which)
+        return (fused.glu_skip(*glu), None) if last or not self.training else fused.glu_skip_moments(*glu, real)
 
     def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         y, state = self.core.step(self.norm(x), state)
@@ -453,24 +474,38 @@ class BatchNorm(nn.BatchNorm1d):
         scale, shift = self.scale_and_shift(x, real)
         return (x * scale + shift).to(x.dtype)
 
-    def scale_and_shift(self, x: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The norm as scale ⊙ x + shift, both (H,), from one pass over x; in training the running statistics follow."""
+    def scale_and_shift(self, x: Tensor, real: Tensor | None, moments: Moments | None = None) -> tuple[Tensor, Tensor]:
+        """The norm as scale ⊙ x + shift, both (H,); in training the running statistics follow.
+
+        In training that takes the moments of x, and so a pass over it if they are not known.
+        """
         assert self.running_mean is not None
         assert self.running_var is not None
         if not self.training:
             scale = self.weight * torch.rsqrt(self.running_var + self.eps)
             return scale, self.bias - self.running_mean * scale
-        near = self._over_group(_wide(x.detach().flatten(0, 1)[:1].sum(0)))
-        near = near / (1 if self.group is None else self.group.size())
+        near, total, square = fused.moments(x, real) if moments is None else moments
         steps = x.new_tensor(x.shape[0] * x.shape[1], dtype=torch.int64) if real is None else real.sum()
-        count = self._over_group(steps)
-        found, count = count > 0, count.clamp(min=1)
-        mean, square = (self._over_group(moment) / count for moment in fused.moments(x, near, real))
-        var = (square - mean.square()).clamp(min=0)
-        mean = near + mean
-        self._follow(mean.detach(), var.detach() * count / (count - 1).clamp(min=1), found)
+        count = steps.clamp(min=1)
+        mean = total / count
+        var = (square / count - mean.square()).clamp(min=0)
+        mean, var, steps = self._over_group(near + mean, var, steps)
+        count = steps.clamp(min=1)
+        self._follow(mean.detach(), var.detach() * count / (count - 1).clamp(min=1), steps > 0)
         scale = self.weight * torch.rsqrt(var + self.eps)
         return scale, self.bias - mean * scale
+
+    def _over_group(self, mean: Tensor, var: Tensor, steps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean and variance over so many steps of each process, to those over all steps of all, and their number.
+
+        Each process has its own `near`: means can be averaged, and variances once they are around the common mean.
+        """
+        if self.group is None:
+            return mean, var, steps
+        total = self._sum(steps)
+        count = total.clamp(min=1)
+        common = self._sum(mean * steps) / count
+        return common, self._sum((var + (mean - common).square()) * steps) / count, total
 
     @torch.no_grad()
     def _follow(self, mean: Tensor, var: Tensor, found: Tensor) -> None:
@@ -483,10 +518,8 @@ class BatchNorm(nn.BatchNorm1d):
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)
         self.running_var.lerp_(var.to(self.running_var.dtype), momentum)
 
-    def _over_group(self, x: Tensor) -> Tensor:
+    def _sum(self, x: Tensor) -> Tensor:
         """The sum over all processes; so is its gradient."""
-        if self.group is None:
-            return x
         total: Tensor = _SumOver.apply(x, self.group)  # type: ignore[no-untyped-call]
         return total
 
@@ -508,12 +541,7 @@ class _SumOver(torch.autograd.Function):
 
 def _masked(x: Tensor, mask: Tensor) -> Tensor:
     """x in float32 or better, zero at padding whatever it holds there."""
-    return _wide(torch.where(mask, x, 0))
-
-
-def _wide(x: Tensor) -> Tensor:
-    """x in float32 or better."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
+    return fused.wide(torch.where(mask, x, 0))
 
 
 def _sum(x: Tensor, real: Tensor | None) -> Tensor:

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import linrnn
-from linrnn import fused
+from linrnn.fused import op
 from linrnn.model import Block
 from linrnn.packing import Row, pack, room
+from tests.fused.helpers import FORMULAS
 from tests.helpers import gradients, relative_error
 from tests.recurrence.helpers import error
 
@@ -120,18 +121,10 @@ def as_on_a_gpu(c: int) -> Any:
     """Fused and over chunks of c steps: here by formulas and by the scan's definition."""
     with (
         patch("linrnn.model.fused.available", lambda x: True),
-        patch.multiple(fused.op, gelu_skip=plain("gelu_skip"), glu_skip=plain("glu_skip"), moments=plain("moments")),
+        patch.multiple(op, **FORMULAS),
         patch.object(linrnn.LRU, "_chunk", lambda self, u: c),
     ):
         yield
-
-
-def plain(name: str) -> Any:
-    def formula(*arguments: Any) -> Any:
-        with patch.object(fused, "available", lambda x: False):
-            return getattr(fused, name)(*arguments)
-
-    return formula
 
 
 @pytest.mark.parametrize("c", [0, 1, 4], ids=["plain", "fused", "chunks"])
@@ -141,19 +134,20 @@ def test_nothing_comes_from_padding(c: int) -> None:
     model = linrnn.Model(linrnn.ModelConfig(channels=3, dropout=0.2, **SMALL)).double()
     inputs = torch.randn(5, 20, 3, dtype=torch.float64)
     seen: list[tuple[Tensor, Row]] = []
-    packed = Block.packed
+    way = "fused" if c else "packed"
+    run = getattr(Block, way)
 
-    def watched(self: Block, x: Tensor, row: Row, *options: Any) -> Tensor:
+    def watched(self: Block, x: Tensor, *options: Any, **more: Any) -> Any:
         x.retain_grad()
-        seen.append((x, row))
-        return packed(self, x, row, *options)
+        seen.append((x, next(each for each in options if isinstance(each, Row))))
+        return run(self, x, *options, **more)
 
     results = []
     for garbage in (0.0, float("nan")):
         for sequence, length in zip(inputs, LENGTHS.tolist(), strict=True):
             sequence[length:] = garbage
         torch.manual_seed(1)
-        with as_on_a_gpu(c) if c else contextlib.nullcontext(), patch.object(Block, "packed", watched):
+        with as_on_a_gpu(c) if c else contextlib.nullcontext(), patch.object(Block, way, watched):
             output = model(inputs, lengths=LENGTHS, row=104)
         results.append([output, *gradients(model, output.square().sum()).values()])
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))

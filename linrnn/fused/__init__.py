@@ -5,6 +5,7 @@ the gradients of vectors need, each of which would be another pass.
 """
 
 import importlib.util
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,18 @@ from torch import Tensor
 from linrnn.fused import op
 
 TRITON = importlib.util.find_spec("triton") is not None
+
+
+class Moments(NamedTuple):
+    """Sums over the real steps of some x, (H,) each, in float32 or better.
+
+    They are of the distance from a step of x, not from zero: the square of a large mean would swamp a small variance.
+    No step is further from the mean of n than √n deviations, so at worst the variance is off by n roundings.
+    """
+
+    near: Tensor  # the first step, as a number without gradient
+    total: Tensor  # of x - near
+    square: Tensor  # of its square
 
 
 def gelu_skip(
@@ -49,6 +62,23 @@ def glu_skip(
     return x + masked(v * torch.sigmoid(gate), mask, which)
 
 
+def glu_skip_moments(
+    x: Tensor,
+    g: Tensor,
+    b: Tensor,
+    h: Tensor | None,
+    mask: Tensor | None,
+    which: Tensor | None = None,
+    real: Tensor | None = None,
+) -> tuple[Tensor, Moments]:
+    """`glu_skip` and, from the same pass, the `moments` of what it gives, which a norm that follows needs."""
+    if available(x):
+        out, near, sums = op.glu_skip_moments(x, g, b, h, mask, which, real)
+        return out, Moments(near.detach(), *sums)
+    out = glu_skip(x, g, b, h, mask, which)
+    return out, moments(out, real)
+
+
 def masked(x: Tensor, mask: Tensor | None, which: Tensor | None = None) -> Tensor:
     """x ⊙ mask, as in `gelu_skip`."""
     if mask is None:
@@ -56,22 +86,20 @@ def masked(x: Tensor, mask: Tensor | None, which: Tensor | None = None) -> Tenso
     return x * (mask if which is None else mask.squeeze(1)[which]).to(x.dtype)
 
 
-def moments(x: Tensor, near: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The sums of x - near and of its square over all real steps, (H,) each, in float32 or better.
-
-    Args:
-        x: (batch, length, H).
-        near: (H,), a number near the mean: the square of a large mean would swamp a small variance. It has no gradient.
-        real: bool (batch, length), which steps count; None for all.
-    """
+def moments(x: Tensor, real: Tensor | None) -> Moments:
+    """Those of x, (batch, length, H), over the steps that are real, bool (batch, length); None for all."""
+    near = wide(x.detach().flatten(0, 1)[:1].sum(0))
     if available(x):
-        total, square = op.moments(x, near, real)
-        return total, square
-    wide = torch.promote_types(x.dtype, torch.float32)
-    apart = x.to(wide) - near.to(wide)
+        return Moments(near, *op.moments(x, near, real))
+    apart = wide(x) - near
     if real is not None:
         apart = torch.where(real.unsqueeze(-1), apart, 0)
-    return apart.sum((0, 1)), apart.square().sum((0, 1))
+    return Moments(near, apart.sum((0, 1)), apart.square().sum((0, 1)))
+
+
+def wide(x: Tensor) -> Tensor:
+    """x in float32 or better."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def available(x: Tensor) -> bool:

@@ -27,6 +27,7 @@ TILES = {
     "gelu_skip": Tile(64, 16, 16, 2),
     "gelu_skip_backward": Tile(64, 8, 128, 2, stages=3),
     "glu_skip": Tile(64, 16, 16, 4),
+    "glu_skip_moments": Tile(64, 8, 128, 2, stages=3),
     "glu_skip_backward": Tile(64, 8, 128, 2, stages=3),
     "moments": Tile(256, 8, 256, 4, stages=4),
     "sum_parts": Tile(8, 256, 256, 4, stages=4),
@@ -55,10 +56,23 @@ def gelu_skip_backward(
 def glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None, which: Tensor | None) -> Tensor:
     x, g, b, h, mask, which = _contiguous(x, g, b, h, mask, which)
     out = x.new_empty(x.shape)
-    _launch(
-        _glu_skip, _tile("glu_skip", x), x, (x, g, b, h, mask, which, out), HALF=h is not None, **_masks(mask, which)
-    )
+    tensors = (x, g, b, h, mask, which, out, None, None, None)
+    options = {"HALF": h is not None, "MOMENTS": False, "REAL": False}
+    _launch(_glu_skip, _tile("glu_skip", x), x, tensors, **options, **_masks(mask, which))
     return out
+
+
+def glu_skip_moments(
+    x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None, which: Tensor | None, real: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    x, g, b, h, mask, which, real = _contiguous(x, g, b, h, mask, which, real)
+    tile = _tile("glu_skip_moments", x)
+    out, sums = x.new_empty(x.shape), _parts(x, tile, 2, x.shape[2])
+    near = (x.new_empty if x.numel() else x.new_zeros)(x.shape[2], dtype=torch.float32)
+    tensors = (x, g, b, h, mask, which, out, _flags(real), near, sums)
+    options = {"HALF": h is not None, "MOMENTS": True, "REAL": real is not None}
+    _launch(_glu_skip, tile, x, tensors, **options, **_masks(mask, which))
+    return out, near, _add_up(sums)
 
 
 def glu_skip_backward(
@@ -77,8 +91,7 @@ def moments(x: Tensor, near: Tensor, real: Tensor | None) -> Tensor:
     x, near, real = _contiguous(x, near, real)
     tile = _tile("moments", x)
     sums = _parts(x, tile, 2, x.shape[2])
-    flags = None if real is None else real.view(torch.uint8)
-    _launch(_moments, tile, x, (x, near, flags, sums), REAL=real is not None)
+    _launch(_moments, tile, x, (x, near, _flags(real), sums), REAL=real is not None)
     return _add_up(sums)
 
 
@@ -111,6 +124,10 @@ def _sizes(tile: Tile) -> dict[str, int]:
 
 def _masks(mask: Tensor | None, which: Tensor | None) -> dict[str, bool]:
     return {"MASK": mask is not None, "WHICH": which is not None}
+
+
+def _flags(real: Tensor | None) -> Tensor | None:
+    return None if real is None else real.view(torch.uint8)
 
 
 def _contiguous(*tensors: Tensor | None) -> Any:
@@ -182,19 +199,29 @@ def _gelu_skip_backward(
 
 @triton.jit(do_not_specialize=["length"])
 def _glu_skip(
-    x, g, b, h, mask, which, out, length, H: tl.constexpr, HALF: tl.constexpr, MASK: tl.constexpr, WHICH: tl.constexpr,
-    STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr,
+    x, g, b, h, mask, which, out, real, near, sums, length, H: tl.constexpr, HALF: tl.constexpr, MASK: tl.constexpr,
+    WHICH: tl.constexpr, MOMENTS: tl.constexpr, REAL: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    s, _part, first, column = _place(length, H, STEPS, COLUMNS)
+    s, part, first, column = _place(length, H, STEPS, COLUMNS)
     b_v, b_gate = _biases(b, column, H, HALF)
     own = _own(mask, s, column, H, MASK, WHICH)
+    if MOMENTS:
+        near_here = _first_step(x, g, h, b_v, b_gate, mask, which, length, column, H, HALF, MASK, WHICH)
+        if part == 0:
+            tl.store(near + column, near_here, mask=column < H)
+        total = tl.zeros((ROWS, COLUMNS), tl.float32)
+        square = tl.zeros((ROWS, COLUMNS), tl.float32)
     for start in tl.range(0, STEPS, ROWS, num_stages=STAGES):
         k, here, inside, at = _rows(s, first + start, length, column, H, ROWS)
-        v, gate = _value_and_gate(g, h, b_v, b_gate, at, k, inside, H, HALF)
-        mixed = v * _sigmoid(gate)
-        if MASK:
-            mixed *= _factor(mask, which, own, k, here, column, H, WHICH)
-        tl.store(out + at, (_load(x + at, inside) + mixed).to(out.dtype.element_ty), mask=inside)
+        new = _add_glu(x, g, h, b_v, b_gate, mask, which, own, k, here, inside, at, column, H, HALF, MASK, WHICH)
+        new = new.to(out.dtype.element_ty)
+        tl.store(out + at, new, mask=inside)
+        if MOMENTS:
+            total, square = _add_moments(total, square, new, near_here, real, k, here, inside, REAL)
+    if MOMENTS:
+        _store_sum(sums + part * 2 * H, total, column, H)
+        _store_sum(sums + part * 2 * H + H, square, column, H)
 
 
 @triton.jit(do_not_specialize=["length"])
@@ -243,11 +270,7 @@ def _moments(
     square = tl.zeros((ROWS, COLUMNS), tl.float32)
     for start in tl.range(0, STEPS, ROWS, num_stages=STAGES):
         k, here, inside, at = _rows(b, first + start, length, column, H, ROWS)
-        if REAL:
-            inside = inside & (tl.load(real + k, mask=here, other=0) != 0)
-        apart = tl.where(inside, _load(x + at, inside) - near_here, 0.0)
-        total += apart
-        square += apart * apart
+        total, square = _add_moments(total, square, _load(x + at, inside), near_here, real, k, here, inside, REAL)
     _store_sum(sums + part * 2 * H, total, column, H)
     _store_sum(sums + part * 2 * H + H, square, column, H)
 
@@ -302,6 +325,39 @@ def _value_and_gate(g, h, b_v, b_gate, at, k, inside, H: tl.constexpr, HALF: tl.
         v = _load(g + at, inside) + b_v
         at += H
     return v, _load(g + at, inside) + b_gate
+
+
+@triton.jit
+def _add_glu(
+    x, g, h, b_v, b_gate, mask, which, own, k, here, inside, at, column, H: tl.constexpr, HALF: tl.constexpr,
+    MASK: tl.constexpr, WHICH: tl.constexpr,
+):  # fmt: skip
+    """x + v ⊙ σ(gate) ⊙ mask at steps k."""
+    v, gate = _value_and_gate(g, h, b_v, b_gate, at, k, inside, H, HALF)
+    mixed = v * _sigmoid(gate)
+    if MASK:
+        mixed *= _factor(mask, which, own, k, here, column, H, WHICH)
+    return _load(x + at, inside) + mixed
+
+
+@triton.jit
+def _first_step(
+    x, g, h, b_v, b_gate, mask, which, length, column, H: tl.constexpr, HALF: tl.constexpr, MASK: tl.constexpr,
+    WHICH: tl.constexpr,
+):  # fmt: skip
+    """That of the first sequence, which every program computes for itself: a kernel for it would take longer."""
+    k, here, inside, at = _rows(0, 0, length, column, H, 1)
+    own = _own(mask, 0, column, H, MASK, WHICH)
+    return _add_glu(x, g, h, b_v, b_gate, mask, which, own, k, here, inside, at, column, H, HALF, MASK, WHICH)
+
+
+@triton.jit
+def _add_moments(total, square, x, near, real, k, here, inside, REAL: tl.constexpr):
+    """The sums with those over the real ones of steps k."""
+    if REAL:
+        inside = inside & (tl.load(real + k, mask=here, other=0) != 0)
+    apart = tl.where(inside, x.to(tl.float32) - near, 0.0)
+    return total + apart, square + apart * apart
 
 
 @triton.jit

@@ -30,6 +30,16 @@ def glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | N
     return gpu.glu_skip(x, g, b, h, mask, which)
 
 
+@torch.library.custom_op("linrnn::glu_skip_moments", mutates_args=())
+def glu_skip_moments(
+    x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None, which: Tensor | None, real: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What `glu_skip` gives, its first step, (H,), and its `moments` near that."""
+    from linrnn.fused import gpu
+
+    return gpu.glu_skip_moments(x, g, b, h, mask, which, real)
+
+
 @torch.library.custom_op("linrnn::glu_skip_backward", mutates_args=())
 def glu_skip_backward(
     grad: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None, which: Tensor | None
@@ -69,6 +79,12 @@ def _(x: Tensor, *_: object) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
+@glu_skip_moments.register_fake
+def _(x: Tensor, *_: object) -> tuple[Tensor, Tensor, Tensor]:
+    near, sums = (x.new_empty(*size, x.shape[2], dtype=torch.float32) for size in ((), (2,)))
+    return torch.empty_like(x, memory_format=torch.contiguous_format), near, sums
+
+
 @glu_skip_backward.register_fake
 def _(grad: Tensor, g: Tensor, b: Tensor, h: Tensor | None, *_: object) -> tuple[Tensor, Tensor, Tensor]:
     like = torch.contiguous_format
@@ -97,13 +113,33 @@ def _glu_skip_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return grad, grad_g, grad_b.to(b.dtype), None if h is None else grad_h, None, None
 
 
+def _keep_glu_moments(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    out, near, _ = output
+    ctx.save_for_backward(*inputs[1:], out, near)
+
+
+def _glu_skip_moments_backward(
+    ctx: Any, grad: Tensor, _grad_near: Tensor, grad_moments: Tensor
+) -> tuple[Tensor | None, ...]:
+    g, b, h, mask, which, real, out, near = ctx.saved_tensors
+    grad = grad + _moments_gradient(out, near, real, grad_moments)
+    grad_g, grad_b, grad_h = glu_skip_backward(grad, g, b, h, mask, which)
+    return grad, grad_g, grad_b.to(b.dtype), None if h is None else grad_h, None, None, None
+
+
 def _moments_backward(ctx: Any, grad_moments: Tensor) -> tuple[Tensor | None, ...]:
     x, near, real = ctx.saved_tensors
+    return _moments_gradient(x, near, real, grad_moments), None, None
+
+
+def _moments_gradient(x: Tensor, near: Tensor, real: Tensor | None, grad_moments: Tensor) -> Tensor:
+    """That of x; a compiler adds it up with what else reaches x, in one pass."""
     grad_sum, grad_square = grad_moments
     grad = grad_sum + 2 * grad_square * (x - near.float())
-    return (grad if real is None else torch.where(real.unsqueeze(-1), grad, 0)).to(x.dtype), None, None
+    return (grad if real is None else torch.where(real.unsqueeze(-1), grad, 0)).to(x.dtype)
 
 
 moments.register_autograd(_moments_backward, setup_context=_keep)
 gelu_skip.register_autograd(_gelu_skip_backward, setup_context=_keep)
 glu_skip.register_autograd(_glu_skip_backward, setup_context=_keep_glu)
+glu_skip_moments.register_autograd(_glu_skip_moments_backward, setup_context=_keep_glu_moments)

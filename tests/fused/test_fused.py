@@ -12,6 +12,7 @@ from torch import Tensor
 import linrnn
 from linrnn import fused
 from linrnn.fused import gpu, op
+from tests.fused.helpers import FORMULAS, moments
 from tests.helpers import gradients, relative_error
 
 MASKS = pytest.mark.parametrize("masks", ["for sequences", "for steps", "none"])
@@ -63,7 +64,13 @@ def test_glu_kernels_in_the_interpreter(shape: tuple[int, int, int], masks: str,
     grad = torch.randn(shape)
     expected = fused.glu_skip(inputs[0], inputs[1], inputs[2], inputs[3] if half else None, mask, which)
     wanted = torch.autograd.grad((grad * expected).sum(), inputs, allow_unused=True, materialize_grads=True)
-    assert relative_error(gpu.glu_skip(x, g, b, h if half else None, mask, which), expected) < 1e-6
+    out = gpu.glu_skip(x, g, b, h if half else None, mask, which)
+    assert relative_error(out, expected) < 1e-6
+    real = None if masks == "none" else torch.rand(shape[:2]) < 0.7
+    same, near, sums = gpu.glu_skip_moments(x, g, b, h if half else None, mask, which, real)
+    assert torch.equal(same, out)
+    assert relative_error(near, out.flatten(0, 1)[:1].sum(0)) < 1e-6
+    assert relative_error(sums, moments(out.double(), near, real)) < 1e-5
     grad_g, grad_b, grad_h = gpu.glu_skip_backward(grad, g, b, h if half else None, mask, which)
     assert relative_error(grad_g, wanted[1]) < 1e-6
     assert relative_error(grad_b, wanted[2]) < 1e-5
@@ -79,8 +86,90 @@ def test_moments_in_the_interpreter(shape: tuple[int, int, int], padded: bool) -
     apart = (chosen - near).reshape(-1, shape[2])
     for came, power in zip(gpu.moments(x, near, real), (1, 2), strict=True):
         assert relative_error(came, apart.pow(power).sum(0)) < 1e-5
-    for formula, power in zip(fused.moments(x.double(), near, real), (1, 2), strict=True):
+    near, *formulas = fused.moments(x.double(), real)
+    apart = (chosen - near).reshape(-1, shape[2])
+    for formula, power in zip(formulas, (1, 2), strict=True):
         assert relative_error(formula, apart.pow(power).sum(0)) < 1e-12
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("where", ["in x", "in the bias"])
+def test_a_small_variance_beside_a_large_mean(dtype: torch.dtype, where: str) -> None:
+    """Of what is stored: in bfloat16, whole numbers. Sums of squares in float32 would be wrong by a hundredth."""
+    x, g = torch.randn(2, 500, 64), torch.randn(2, 500, 128)
+    b = torch.zeros(128)
+    if where == "in x":
+        x += 1000
+    else:
+        b[:64] = 1000
+        g[..., 64:] = 50  # open gates
+    out, near, (total, square) = gpu.glu_skip_moments(x.to(dtype), g.to(dtype), b, None, None, None, None)
+    steps = out.double().flatten(0, 1)
+    assert relative_error(near + total / 1000, steps.mean(0)) < 1e-6
+    assert relative_error(square / 1000 - (total / 1000).square(), steps.var(0, correction=0)) < 1e-5
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["glu", "half_glu"])
+@pytest.mark.parametrize("padded", [True, False], ids=["padded", "whole"])
+@MASKS
+def test_gradients_of_glu_and_its_moments(masks: str, padded: bool, half: bool) -> None:
+    """Kernels and autograd together, against autograd through the formula in float64."""
+    shape, width = (2, 21, 70), 70 if half else 140
+    x, g, b, h = (torch.randn(*size) for size in (shape, (*shape[:2], width), (width,), shape))
+    mask, which = mask_and_which(x, masks)
+    real = torch.rand(shape[:2]) < 0.7 if padded else None
+    of_out, of_sums = torch.randn(shape), torch.randn(2, 70)
+    near = None
+    answers = []
+    for exact in (False, True):
+        leaves = [(t.double() if exact else t.clone()).requires_grad_() for t in (x, g, b, h)]
+        glu = (*leaves[:3], leaves[3] if half else None, mask, which)
+        if exact:
+            assert near is not None
+            out = FORMULAS["glu_skip"](*glu)
+            sums = moments(out, near, real)
+        else:
+            out, near, sums = op.glu_skip_moments(*glu, real)
+        loss = (of_out * out).sum() + (of_sums * sums).sum()
+        answers.append(torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True))
+    for came, expected in zip(*answers, strict=True):
+        assert relative_error(came, expected) < 1e-5
+
+
+def test_the_operator_with_moments_is_registered_correctly() -> None:
+    x, g, b = (torch.randn(*size, requires_grad=True) for size in ((2, 9, 64), (2, 9, 128), (128,)))
+    torch.library.opcheck(op.glu_skip_moments, (x, g, b, None, None, None, torch.rand(2, 9) < 0.7))
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["", "packed"])
+def test_only_the_first_norm_takes_a_pass_of_its_own(packed: bool) -> None:
+    config = linrnn.ModelConfig(channels=3, classes=4, d_model=6, d_state=8, depth=4)
+    model = linrnn.Model(config).double()
+    calls: list[str] = []
+
+    def noted(name: str) -> Any:
+        def formula(*arguments: Any) -> Any:
+            calls.append(name)
+            return FORMULAS[name](*arguments)
+
+        return formula
+
+    def run() -> list[str]:
+        calls.clear()
+        with (
+            patch("linrnn.model.fused.available", lambda x: True),
+            patch.multiple(op, **{n: noted(n) for n in FORMULAS}),
+        ):
+            model(
+                torch.randn(2, 16, 3, dtype=torch.float64),
+                lengths=torch.tensor([16, 9]) if packed else None,
+                row=40 if packed else None,
+            )
+        return [name for name in calls if name != "gelu_skip"]
+
+    assert run() == ["moments", *["glu_skip_moments"] * 3, "glu_skip"]
+    model.eval()
+    assert run() == ["glu_skip"] * 4
 
 
 def test_far_from_zero_gelu_is_exact() -> None:
@@ -114,7 +203,8 @@ def test_no_tile_changes_what_comes_out(tile: tuple[int, ...]) -> None:
     def everything() -> list[Tensor]:
         gelu, glu = (y, x, d, e, None, None), (g, b, None, None, None)
         results = [gpu.gelu_skip(*gelu), *gpu.gelu_skip_backward(grad, *gelu)]
-        return [*results, gpu.glu_skip(x, *glu), *gpu.glu_skip_backward(grad, *glu)[:2], gpu.moments(x, d, None)]
+        results += [gpu.glu_skip(x, *glu), *gpu.glu_skip_backward(grad, *glu)[:2], gpu.moments(x, d, None)]
+        return [*results, *gpu.glu_skip_moments(x, *glu, None)]
 
     expected = everything()
     with patch.dict(gpu.TILES, {kernel: gpu.Tile(*tile) for kernel in gpu.TILES}):
@@ -154,7 +244,7 @@ def test_the_fused_block_is_the_plain_one(
         torch.manual_seed(1)  # the same dropout
         with (
             patch("linrnn.model.fused.available", lambda x, fast=fast: fast),
-            patch.multiple(op, gelu_skip=_gelu_skip, glu_skip=_glu_skip, moments=_moments),
+            patch.multiple(op, **FORMULAS),
             patch.object(linrnn.LRU, "_chunk", lambda self, u, fast=fast: c if fast else 1),
         ):
             output = twin(inputs, lengths=lengths, row=56 if packed else None)
@@ -169,24 +259,10 @@ def test_blocks_that_differ_are_not_fused() -> None:
     model: Any = linrnn.Model(config).double()
     inputs = torch.randn(4, 16, 3, dtype=torch.float64)
     with patch("linrnn.model.fused.available", lambda x: True):
-        assert None not in model._prepared(torch.randn(4, 16, 6), None)
+        assert model._prepared(torch.randn(4, 16, 6), None) is not None
         model.blocks[1].core = linrnn.LRU(6, 8, parameterization="exp", dtype=torch.float64)
         output = model(inputs)
     assert relative_error(output, model(inputs)) < 1e-12
-
-
-def _gelu_skip(y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None, which: Tensor | None) -> Tensor:
-    return fused.masked(F.gelu(y + e if x is None else y + d * x + e), mask, which)
-
-
-def _glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None, which: Tensor | None) -> Tensor:
-    v, gate = (g + b).chunk(2, dim=-1) if h is None else (h, g + b)
-    return x + fused.masked(v * torch.sigmoid(gate), mask, which)
-
-
-def _moments(x: Tensor, near: Tensor, real: Tensor | None) -> Tensor:
-    apart = (x - near if real is None else (x - near)[real]).reshape(-1, x.shape[2])
-    return torch.stack([apart.sum(0), apart.square().sum(0)])
 
 
 @pytest.mark.gpu
@@ -206,13 +282,16 @@ def test_the_operators_on_a_gpu(dtype: torch.dtype, masked: bool) -> None:
         (fused.glu_skip, (x, g[..., :192].contiguous(), b[:192].clone(), h, mask)),
     ]
     real = torch.rand(3, 333, device="cuda") < 0.7
-    for function, arguments in [*cases, (_spread, (x, d, real)), (_spread, (x, d, None))]:
+    cases += [(_spread, (x, each)) for each in (real, None)]
+    cases += [(_glu_and_spread, (x, g, b, None, mask, None, each)) for each in (real, None)]
+    cases += [(_glu_and_spread, (x, g[..., :192].contiguous(), b[:192].clone(), h, mask, None, real))]
+    for function, arguments in cases:
         answers = []
         for exact in (False, True):
             tensors = [
                 None if t is None else (t.double() if exact and t.is_floating_point() else t.clone()) for t in arguments
             ]
-            leaves = [t.requires_grad_() for t in tensors[:-1] if t is not None]
+            leaves = [t.requires_grad_() for t in tensors[:4] if t is not None and t.is_floating_point()]
             out = function(*tensors)
             answers.append([out, *torch.autograd.grad((weights * out).sum(), leaves, allow_unused=True)])
         for came, expected in zip(*answers, strict=True):
@@ -220,8 +299,13 @@ def test_the_operators_on_a_gpu(dtype: torch.dtype, masked: bool) -> None:
             assert came is None or relative_error(came.cpu(), expected.cpu()) < tolerance
 
 
-def _spread(x: Tensor, near: Tensor, real: Tensor | None) -> Tensor:
-    total, square = fused.moments(x, near.detach(), real)
+def _glu_and_spread(*arguments: Any) -> Tensor:
+    out, (_, total, square) = fused.glu_skip_moments(*arguments)
+    return out + (total / 999 + square / 999)
+
+
+def _spread(x: Tensor, real: Tensor | None) -> Tensor:
+    _, total, square = fused.moments(x, real)
     return (total / 999 + square / 999) * torch.ones_like(x)
 
 
@@ -234,3 +318,4 @@ def test_the_operators_are_registered_correctly() -> None:
     )
     torch.library.opcheck(op.gelu_skip, (x, x.clone(), d, d.clone(), None, None))
     torch.library.opcheck(op.glu_skip, (x, g, torch.randn(128, device="cuda"), None, None, None))
+    torch.library.opcheck(op.glu_skip_moments, (x, g, torch.randn(128, device="cuda"), None, None, None, None))
