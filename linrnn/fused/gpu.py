@@ -27,7 +27,7 @@ TILES = {
     "gelu_skip": Tile(64, 16, 16, 2),
     "gelu_skip_backward": Tile(64, 8, 128, 2, stages=3),
     "glu_skip": Tile(64, 16, 16, 4),
-    "glu_skip_moments": Tile(64, 8, 128, 2, stages=3),
+    "glu_skip_moments": Tile(64, 8, 128, 2, stages=4),
     "glu_skip_backward": Tile(64, 8, 128, 2, stages=3),
     "moments": Tile(256, 8, 256, 4, stages=4),
     "sum_parts": Tile(8, 256, 256, 4, stages=4),

@@ -259,11 +259,16 @@ def test_real_sizes(dtype: torch.dtype, batch: int, length: int, n: int) -> None
 
 @gpu_only
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
-@pytest.mark.parametrize("resets", [None, 0.001], ids=["", "resets"])
-def test_all_types_and_directions(dtype: torch.dtype, reverse: bool, resets: float | None) -> None:
+@pytest.mark.parametrize(
+    ("shape", "reverse", "resets"),
+    [((2, 16384, 100), False, None), ((2, 16384, 100), True, 0.001), ((64, 700, 100), True, 0.01)],
+    ids=["long", "long, reverse, resets", "reverse, resets"],
+)
+def test_all_types_and_directions(
+    dtype: torch.dtype, shape: tuple[int, int, int], reverse: bool, resets: float | None
+) -> None:
     options = {"reverse": reverse, "resets": resets, "radius": (0.9, 0.9999), "device": "cuda"}
-    check_on_gpu(problem(2, 16384, 100, dtype, **options))  # type: ignore[arg-type]
+    check_on_gpu(problem(*shape, dtype, **options))  # type: ignore[arg-type]
 
 
 def check_on_gpu(p: Problem) -> None:
@@ -282,8 +287,7 @@ def check_on_gpu(p: Problem) -> None:
 
 @gpu_only
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
-@pytest.mark.parametrize("resets", [None, 0.01], ids=["", "resets"])
+@pytest.mark.parametrize(("reverse", "resets"), [(False, None), (True, 0.01)], ids=["forward", "reverse, resets"])
 @pytest.mark.parametrize("shape", [(32, 512, 1, 256), (32, 300, 2, 256), (2, 8192, 2, 100), (1, 4000, 1, 40)])
 def test_states_before_each_step_at_real_sizes(
     kernels: ModuleType, dtype: torch.dtype, reverse: bool, resets: float | None, shape: tuple[int, int, int, int]
