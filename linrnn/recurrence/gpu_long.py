@@ -34,7 +34,6 @@ from linrnn.recurrence.gpu import (
 # (as few as hold the tile: what counts is how many bytes are in flight, and those of a tile stay until it is written).
 FORWARD = {2: (32, 8, 32, 4, 128), 4: (16, 8, 32, 4, 128), 8: (4, 16, 32, 4, 168)}
 BACKWARD = {2: (16, 8, 32, 4, 128), 4: (8, 8, 32, 4, 128), 8: (4, 16, 32, 4, 168)}
-TICKET = True  # tiles are taken in the order in which programs start, not in that of their numbers
 FILL = 4096  # words that a program empties
 ASSEMBLY = tl.constexpr(not triton.knobs.runtime.interpret)  # the interpreter has none
 EMPTY = tl.constexpr(-1)  # as a float not a number; -2, another such, is published in its place
@@ -72,7 +71,7 @@ def run(
         partial = (lam.new_empty if offsets is None else lam.new_zeros)(sequences * tiles, 2, n)
     shape = {"N": n, "ROWS": rows, "SEGMENTS": segments, "BLOCK": block}
     options = _options(resets, offsets, reverse) | {"BACK": back, "BEFORE": before, "CONJUGATE": conjugate}
-    options |= {"DIRECTIONS": ways, "TICKET": TICKET}
+    options["DIRECTIONS"] = ways
     given = (u, lam, start, _flags(resets), offsets, partner, initial)
     with _on(u.device):
         grid = (max(triton.cdiv(len(scratch), FILL), len(powers) * blocks),)
@@ -118,14 +117,15 @@ def _scan(
     u, lam, starts, resets, offsets, partner, initial, states, final, partial, powers, ends, alive, ticket,
     length, tiles, lanes, slots,
     REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr, BACK: tl.constexpr, BEFORE: tl.constexpr,
-    CONJUGATE: tl.constexpr, DIRECTIONS: tl.constexpr, TICKET: tl.constexpr,
+    CONJUGATE: tl.constexpr, DIRECTIONS: tl.constexpr,
     N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One tile: see the notes on top and those on memory in `gpu`. A lane is a block of channels of a sequence."""
     BLOCKS: tl.constexpr = (N + BLOCK - 1) // BLOCK
     TILE: tl.constexpr = SEGMENTS * ROWS
     GROUP: tl.constexpr = SEGMENTS  # tiles; then the tensors of both have the same shape, and the same layout
-    program = (tl.atomic_add(ticket, 1, sem="relaxed") + 1).to(tl.int32) if TICKET else tl.program_id(0)
+    # in the order in which programs start, which need not be that of their numbers; the ticket starts at EMPTY, -1
+    program = (tl.atomic_add(ticket, 1, sem="relaxed") + 1).to(tl.int32)
     lane, s = (program % lanes).to(tl.int64), (program // lanes).to(tl.int64)
     n = (lane % BLOCKS) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = n < N
