@@ -10,7 +10,9 @@ its power of λ. The last tile of a group knows e of the whole group and publish
 gives the state that the next group starts with. So one hop takes a state through hundreds of tiles, and every sum has
 a fixed order: the same inputs give the same bits, whoever comes first. A program waits only for those started earlier.
 
-A slot needs no flag: it is filled with EMPTY, which no published number equals.
+A slot needs no flag: it is filled with EMPTY, which no published number equals. All that programs tell each other is
+read as tensors in which every number belongs to one thread. Of smaller ones each thread has a copy that it loads for
+itself, and the copies of what changes meanwhile may differ.
 """
 
 import torch
@@ -64,7 +66,7 @@ def run(
     lanes, slots = sequences * blocks, (groups + triton.cdiv(groups, segments)) * segments
     states, final = torch.empty_like(u), torch.empty_like(start)
     powers = lam.new_empty(2 * segments + 1, 2, n)
-    sizes = [lanes * slots * 2 * block, lanes * slots, 1]
+    sizes = [lanes * slots * (2 if resets is None else 3) * block, 1]
     scratch = torch.empty(sum(sizes), dtype=torch.int64 if lam.itemsize == 8 else torch.int32, device=u.device)
     partial = None
     if conjugate:  # of each tile; sequences end to end do not have them all
@@ -77,6 +79,7 @@ def run(
         grid = (max(triton.cdiv(len(scratch), FILL), len(powers) * blocks),)
         _prepare[grid](lam, powers, scratch, len(scratch), CONJUGATE=conjugate, FILL=FILL, **shape)
         arguments = (*given, states, final, partial, powers, *scratch.split(sizes), length, tiles, lanes, slots)
+        warps = min(warps, segments * block // 64)  # at least two numbers of a slot for each thread
         _scan[(tiles * lanes,)](*arguments, **options, **shape, num_warps=warps, maxnreg=registers)
     return states, final, partial
 
@@ -111,10 +114,10 @@ def _prepare(
 
 @triton.jit(
     do_not_specialize=["length", "tiles", "lanes", "slots"],
-    do_not_specialize_on_alignment=["resets", "alive", "ticket"],
+    do_not_specialize_on_alignment=["resets", "ticket"],
 )
 def _scan(
-    u, lam, starts, resets, offsets, partner, initial, states, final, partial, powers, ends, alive, ticket,
+    u, lam, starts, resets, offsets, partner, initial, states, final, partial, powers, ends, ticket,
     length, tiles, lanes, slots,
     REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr, BACK: tl.constexpr, BEFORE: tl.constexpr,
     CONJUGATE: tl.constexpr, DIRECTIONS: tl.constexpr,
@@ -139,15 +142,15 @@ def _scan(
     steps = tl.minimum(TILE, length - s * TILE).to(tl.int32)
     groups = (tiles + GROUP - 1) // GROUP
     first = tl.arange(0, SEGMENTS)[:, None] * ROWS
-    limit = tl.where(inside, steps - first, 0)
+    limit = _limit(steps, first, inside, N, BLOCK)
     k = length - 1 - s * TILE if reverse else s * TILE
     forth = -1 if reverse else 1
     row = DIRECTIONS * 2 * N * forth
     at = ((begin + k) * DIRECTIONS + way) * 2 * N + n + first * row
-    ur, ui = _ask(u + at, 0, limit, N, row, ROWS)
+    ur, ui = _ask(u + at, limit, N, row, ROWS)
     resets_of_b = resets + begin if RESETS else resets
     # of the gradient, the cut between a step and the one that is walked next
-    cut = _cuts(resets_of_b, k + first * forth, length, forth, (not reverse) if BACK else reverse, RESETS, ROWS)
+    cut = _cuts(resets_of_b, k, length, forth, (not reverse) if BACK else reverse, RESETS, SEGMENTS, ROWS)
     zero = tl.zeros((SEGMENTS, BLOCK), lam.dtype.element_ty)
     lr, li = _load_planes(lam + n, N, inside, lam.dtype.element_ty)
     lr, li = lr + zero, zero - li if CONJUGATE else li + zero
@@ -168,46 +171,48 @@ def _scan(
         if RESETS and BACK and not REVERSE:  # the gradient of the final state, which is cut off from the first step
             begins = tl.load(resets_of_b) != 0
             sr, si = tl.where(begins, 0.0, sr), tl.where(begins, 0.0, si)
-        _publish(ends, alive, lane * slots, sr, si, True, RESETS, BLOCK)
-        _publish(ends, alive, lane * slots + groups * GROUP, sr, si, True, RESETS, BLOCK)
+        _publish(ends, lane * slots, sr, si, True, RESETS, BLOCK)
+        _publish(ends, lane * slots + groups * GROUP, sr, si, True, RESETS, BLOCK)
     if s % GROUP < GROUP - 1:
-        _publish(ends, alive, lane * slots + s + 1, er, ei, whole, RESETS, BLOCK)
+        _publish(ends, lane * slots + s + 1, er, ei, whole, RESETS, BLOCK)
     PARTNERS: tl.constexpr = ROWS if CONJUGATE else 0
     limit_partner = limit
     if BACK:  # that of the last step is the initial state
-        limit_partner = tl.where(inside, tl.minimum(steps, (length - 1 - s * TILE).to(tl.int32)) - first, 0)
+        limit_partner = _limit(tl.minimum(steps, (length - 1 - s * TILE).to(tl.int32)), first, inside, N, BLOCK)
     if CONJUGATE:
         partner += at + (row if BACK else 0)
-    qr, qi = _ask(partner, 0, limit_partner, N, row, PARTNERS)  # on their way while this program waits
+    qr, qi = _ask(partner, limit_partner, N, row, PARTNERS)  # on their way while this program waits
     cr, ci = _look_back(
-        ends, alive, powers + n, lane * slots, s, tiles, groups, er, ei, whole, inside, RESETS, N, BLOCK, GROUP
+        ends, powers + n, lane * slots, s, tiles, groups, er, ei, whole, inside, RESETS, N, BLOCK, GROUP
     )
     xr, xi = _step(pr, pi, cr + zero, ci + zero, fr, fi)
     ur, ui = _afresh(ur, ROWS), _afresh(ui, ROWS)
-    if s < (length - 1) // TILE:
-        dr, di, hr, hi = _write(
-            states + at, None, lr, li, xr, xi, ur, ui, qr, qi, cut, first, steps, limit, inside, row,
-            False, RESETS, BACK, BEFORE, CONJUGATE, N, BLOCK, ROWS,
-        )  # fmt: skip
-    else:
-        before = initial + sequence * 2 * N + n if BACK else None
-        dr, di, hr, hi = _write(
-            states + at, before, lr, li, xr, xi, ur, ui, qr, qi, cut, first, steps, limit, inside, row,
-            True, RESETS, BACK, BEFORE, CONJUGATE, N, BLOCK, ROWS,
-        )  # fmt: skip
-        if RESETS and not BACK and reverse:  # the link to what would come before the first step
-            begins = tl.load(resets_of_b) != 0
-            hr, hi = tl.where(begins, 0.0, hr), tl.where(begins, 0.0, hi)
-        at_end = tl.sum(hr, axis=0)[None, :], tl.sum(hi, axis=0)[None, :]
-        _store_planes(final + sequence * 2 * N + n, N, inside, at_end[0], at_end[1])
+    xr, xi, dr, di = _write(
+        states + at, lr, li, xr, xi, ur, ui, qr, qi, cut, limit, row, RESETS, BACK, BEFORE, CONJUGATE, N, ROWS
+    )
     if CONJUGATE:
         dr, di = tl.sum(dr, axis=0)[None, :], tl.sum(di, axis=0)[None, :]
+    if s == (length - 1) // TILE:
+        ends_here = (first < steps) & (first + ROWS >= steps)
+        hr = tl.sum(tl.where(ends_here, xr, 0.0), axis=0)[None, :]
+        hi = tl.sum(tl.where(ends_here, xi, 0.0), axis=0)[None, :]
+        if BACK:  # the partner of the last step is the initial state, which has no row; and what goes back from there
+            br, bi = _load_planes(initial + sequence * 2 * N + n, N, inside, lam.dtype.element_ty)
+            dr, di = _add_conj_times(dr, di, br, bi, hr, hi)
+            wr, wi = _load_planes(lam + n, N, inside, lam.dtype.element_ty)
+            hr, hi = wr * hr + wi * hi, wr * hi - wi * hr
+        elif RESETS:
+            if reverse:  # the link to what would come before the first step
+                begins = tl.load(resets_of_b) != 0
+                hr, hi = tl.where(begins, 0.0, hr), tl.where(begins, 0.0, hi)
+        _store_planes(final + sequence * 2 * N + n, N, inside, hr, hi)
+    if CONJUGATE:
         _store_planes(partial + (sequence * tiles + s) * 2 * N + n, N, inside, dr, di)
 
 
 @triton.jit
 def _look_back(
-    ends, alive, powers, base, s, tiles, groups, er, ei, whole, inside,
+    ends, powers, base, s, tiles, groups, er, ei, whole, inside,
     RESETS: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """The state that tile s starts with. The last tile of a group says what the next group starts with, too.
@@ -218,70 +223,69 @@ def _look_back(
     g = (group % GROUP).to(tl.int32)
     below, above = base + group * GROUP, base + (groups + group // GROUP) * GROUP
     closes = (i == GROUP - 1) & (s + 1 < tiles)
-    cr, ci, reaches = _gather(ends, alive, below, powers, closes.to(tl.int32), i, i, inside, RESETS, N, BLOCK, GROUP)
+    cr, ci, reaches = _gather(ends, below, powers, closes.to(tl.int32), i, i, inside, RESETS, N, BLOCK, GROUP)
     if closes:
         of_groups = powers + GROUP * 2 * N
         er, ei = _after(powers, cr, ci, er, ei, whole, inside, RESETS, N)  # from here on of the group
-        whole = whole & reaches
+        through = whole & reaches
         if g < GROUP - 1:
-            _publish(ends, alive, above + g + 1, er, ei, whole, RESETS, BLOCK)
-        sr, si, _ = _gather(ends, alive, above, of_groups, 0, g, g, inside, RESETS, N, BLOCK, GROUP)
-        sr, si = _after(of_groups, sr, si, er, ei, whole, inside, RESETS, N)
-        _publish(ends, alive, below + GROUP, sr, si, True, RESETS, BLOCK)
+            _publish(ends, above + g + 1, er, ei, through, RESETS, BLOCK)
+        sr, si, _ = _gather(ends, above, of_groups, 0, g, g, inside, RESETS, N, BLOCK, GROUP)
+        sr, si = _after(of_groups, sr, si, er, ei, through, inside, RESETS, N)
+        _publish(ends, below + GROUP, sr, si, True, RESETS, BLOCK)
         if g == GROUP - 1:
-            _publish(ends, alive, above + GROUP, sr, si, True, RESETS, BLOCK)
-        sr, si, _ = _gather(ends, alive, below, powers, 0, 0, i, inside, RESETS, N, BLOCK, GROUP)
+            _publish(ends, above + GROUP, sr, si, True, RESETS, BLOCK)
+        sr, si, _ = _gather(ends, below, powers, 0, 0, i, inside, RESETS, N, BLOCK, GROUP)
         cr, ci = cr + tl.where(reaches, sr, 0.0), ci + tl.where(reaches, si, 0.0)
     return cr, ci
 
 
 @triton.jit
 def _write(
-    states, before, lr, li, xr, xi, ur, ui, qr, qi, cut, first, steps, limit, inside, row,
-    LAST: tl.constexpr, RESETS: tl.constexpr, BACK: tl.constexpr, BEFORE: tl.constexpr, CONJUGATE: tl.constexpr,
-    N: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+    states, lr, li, xr, xi, ur, ui, qr, qi, cut, limit, row,
+    RESETS: tl.constexpr, BACK: tl.constexpr, BEFORE: tl.constexpr, CONJUGATE: tl.constexpr, N: tl.constexpr,
+    ROWS: tl.constexpr,
 ):  # fmt: skip
-    """The second walk, from where each segment starts: Σ conj(partner)·result, and the state after the last step."""
+    """The second walk, from where each segment starts: the state it ends with, and Σ conj(partner)·result."""
     er, ei = tl.zeros_like(lr), tl.zeros_like(li)
-    hr, hi = tl.zeros_like(lr), tl.zeros_like(li)
-    if LAST and BACK:
-        br, bi = _load_planes(before, N, inside, lr.dtype)
     for r in tl.static_range(ROWS):
+        there = r < limit
+        vr, vi = ur[r].to(lr.dtype), ui[r].to(lr.dtype)
         if RESETS and not BACK:
             xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
         yr, yi = xr, xi
-        if BACK:
-            xr, xi = _step_back(lr, li, xr, xi, ur[r].to(lr.dtype), ui[r].to(lr.dtype), r)
-        else:
-            xr, xi = _step(lr, li, xr, xi, ur[r].to(lr.dtype), ui[r].to(lr.dtype))
+        nr, ni = _step_back(lr, li, xr, xi, vr, vi, r) if BACK else _step(lr, li, xr, xi, vr, vi)
         if not BEFORE:
-            yr, yi = xr, xi
-        last = first + r == steps - 1
+            yr, yi = nr, ni
         if CONJUGATE:
             wr, wi = qr[r].to(lr.dtype), qi[r].to(lr.dtype)
-            if LAST and BACK:
-                wr, wi = tl.where(last, br, wr), tl.where(last, bi, wi)
             if RESETS and BACK:
                 wr, wi = tl.where(cut[r], 0.0, wr), tl.where(cut[r], 0.0, wi)
             er, ei = _add_conj_times(er, ei, wr, wi, yr, yi)
         if RESETS and BACK:
-            xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
-        if LAST:
-            hr, hi = tl.where(last, xr, hr), tl.where(last, xi, hi)
-        _store_row(states + r * row, yr, yi, r < limit, N, LAST or N % BLOCK != 0)
-    if LAST and BACK:  # what goes back from there
-        hr, hi = lr * hr - li * hi, lr * hi + li * hr
-    return er, ei, hr, hi
+            nr, ni = tl.where(cut[r], 0.0, nr), tl.where(cut[r], 0.0, ni)
+        xr, xi = tl.where(there, nr, xr), tl.where(there, ni, xi)  # after the last step it stays
+        _store_row(states + r * row, yr, yi, there, N, True)
+    return xr, xi, er, ei
 
 
 @triton.jit
-def _ask(pointer, t, limit, N: tl.constexpr, row, ROWS: tl.constexpr):
-    """Load the rows of the steps t, t + 1, ..., real and imaginary parts; zero where there is no such step."""
+def _limit(steps, first, inside, N: tl.constexpr, BLOCK: tl.constexpr):
+    """How many rows of each segment there are."""
+    limit = steps - first
+    if N % BLOCK != 0:
+        limit = tl.where(inside, limit, 0)
+    return limit
+
+
+@triton.jit
+def _ask(pointer, limit, N: tl.constexpr, row, ROWS: tl.constexpr):
+    """Load the rows, real and imaginary parts; zero where there is no such step."""
     re = ()
     im = ()
     for r in tl.static_range(ROWS):
-        re = re + (tl.load(pointer + r * row, mask=t + r < limit, other=0.0),)
-        im = im + (tl.load(pointer + r * row + N, mask=t + r < limit, other=0.0),)
+        re = re + (tl.load(pointer + r * row, mask=r < limit, other=0.0),)
+        im = im + (tl.load(pointer + r * row + N, mask=r < limit, other=0.0),)
     return re, im
 
 
@@ -332,21 +336,32 @@ def _then(
 
 
 @triton.jit
-def _cuts(resets, k, length, forth, reverse, RESETS: tl.constexpr, ROWS: tl.constexpr):
-    """`_cut` of the steps of each row; k are those of the first, the others follow in the order of the walk."""
+def _cuts(resets, k, length, forth, reverse, RESETS: tl.constexpr, SEGMENTS: tl.constexpr, ROWS: tl.constexpr):
+    """For each row, whether no state comes to its steps from those that the scan walks before them.
+
+    k is the first step of the tile, the others follow in the order of the walk. Anything where there is no such step.
+    """
     cut = ()
     if RESETS:
-        for r in tl.static_range(ROWS):
-            cut = cut + (_cut(resets, k + r * forth, length, reverse),)
+        later = k + (tl.arange(0, SEGMENTS)[:, None] * ROWS + tl.arange(0, ROWS)[None, :]) * forth
+        if reverse:
+            later += 1
+        cut = _columns(tl.load(resets + later, mask=(later >= 0) & (later < length), other=0))
     return cut
 
 
 @triton.jit
-def _cut(resets, k, length, reverse):
-    """Whether no state comes to step k from the step that the scan walks before it; anything where k is no step."""
-    later = k + 1 if reverse else k
-    flag = tl.load(resets + tl.minimum(tl.maximum(later, 0), length - 1)) != 0
-    return tl.where(later < length, flag, False)
+def _columns(tile):
+    """A tile column by column, as conditions."""
+    if tile.shape[1] == 1:
+        columns = (tile != 0,)
+    else:
+        even, odd = tl.split(tl.reshape(tile, (tile.shape[0], tile.shape[1] // 2, 2)))
+        even, odd = _columns(even), _columns(odd)
+        columns = ()
+        for r in tl.static_range(len(even)):
+            columns = columns + (even[r], odd[r])
+    return columns
 
 
 @triton.jit
@@ -360,50 +375,55 @@ def _count(cut, SEGMENTS: tl.constexpr, RESETS: tl.constexpr, ROWS: tl.constexpr
 
 
 @triton.jit
-def _publish(ends, alive, slot, re, im, whole, RESETS: tl.constexpr, BLOCK: tl.constexpr):
+def _publish(ends, slot, re, im, whole, RESETS: tl.constexpr, BLOCK: tl.constexpr):
     """Fill a slot: a state, and whether one that enters what it stands for would reach its end."""
-    at = ends + slot * 2 * BLOCK + tl.arange(0, BLOCK)[None, :]
+    at = _slot(ends, slot, RESETS, BLOCK)
     re, im = re.to(ends.dtype.element_ty, bitcast=True), im.to(ends.dtype.element_ty, bitcast=True)
     tl.store(at, tl.where(re == EMPTY, -2, re))
     tl.store(at + BLOCK, tl.where(im == EMPTY, -2, im))
     if RESETS:
-        tl.store(alive + slot, tl.where(whole, 1, 0).to(alive.dtype.element_ty))
+        tl.store(at + 2 * BLOCK, tl.where(whole, 1, tl.zeros_like(re)))
+
+
+@triton.jit
+def _slot(ends, slot, RESETS: tl.constexpr, BLOCK: tl.constexpr):
+    PLANES: tl.constexpr = 3 if RESETS else 2
+    return ends + slot * (PLANES * BLOCK) + tl.arange(0, BLOCK)[None, :]
 
 
 @triton.jit
 def _gather(
-    ends, alive, slot, powers, low, high, i, inside,
+    ends, slot, powers, low, high, i, inside,
     RESETS: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """Wait for the slots low to high: their sum as slot i sees it, and whether a state from before them reaches it."""
     j = tl.arange(0, GROUP)[:, None]
     wanted = (j >= low) & (j <= high)
-    at = ends + (slot + j) * 2 * BLOCK + tl.arange(0, BLOCK)[None, :]
+    at = _slot(ends, slot + j, RESETS, BLOCK)
     wr, wi = _load_planes(powers + (i - j) * 2 * N, N, wanted & inside, powers.dtype.element_ty)
     re = tl.load(at, mask=wanted, other=0, volatile=True)
     im = tl.load(at + BLOCK, mask=wanted, other=0, volatile=True)
-    missing = _missing(re, im)
+    lives = tl.load(at + 2 * BLOCK, mask=wanted, other=1, volatile=True) if RESETS else re
+    missing = _missing(re, im, lives)
     while tl.max(missing) > 0:
         re = tl.load(at, mask=missing > 0, other=re, volatile=True)
         im = tl.load(at + BLOCK, mask=missing > 0, other=im, volatile=True)
-        missing = _missing(re, im)
+        lives = tl.load(at + 2 * BLOCK, mask=missing > 0, other=lives, volatile=True) if RESETS else re
+        missing = _missing(re, im, lives)
     re, im = re.to(powers.dtype.element_ty, bitcast=True), im.to(powers.dtype.element_ty, bitcast=True)
     re, im = wr * re - wi * im, wr * im + wi * re
-    broken = 0
-    if RESETS:  # the last slot that nothing gets through
-        here = wanted & (j > 0)
-        lives = tl.load(alive + slot + j, mask=here, other=1, volatile=True)
-        while tl.min(lives) < 0:
-            lives = tl.load(alive + slot + j, mask=lives < 0, other=lives, volatile=True)
-        broken = tl.max(tl.where(lives == 0, j, 0))
+    reaches = True
+    if RESETS:  # from the last slot on that nothing gets through
+        broken = tl.max(tl.where(lives == 0, j, 0), axis=0)[None, :]
         re, im = tl.where(j >= broken, re, 0.0), tl.where(j >= broken, im, 0.0)
-    return tl.sum(re, axis=0)[None, :], tl.sum(im, axis=0)[None, :], broken == 0
+        reaches = broken == 0
+    return tl.sum(re, axis=0)[None, :], tl.sum(im, axis=0)[None, :], reaches
 
 
 @triton.jit
-def _missing(re, im):
+def _missing(re, im, lives):
     """Of each slot, whether a number in it is missing; whole slots, so that loads stay wide."""
-    return tl.max(((re == EMPTY) | (im == EMPTY)).to(tl.int32), axis=1)[:, None]
+    return tl.max(((re == EMPTY) | (im == EMPTY) | (lives == EMPTY)).to(tl.int32), axis=1)[:, None]
 
 
 @triton.jit
