@@ -59,6 +59,8 @@ def run(
         batch = len(offsets) - 1
     ways = directions[0] if directions else 1
     rows, segments, block, warps, registers = (BACKWARD if conjugate else FORWARD)[u.itemsize]
+    if resets is not None:  # compiling takes time with the cube of the rows, and more of it with resets
+        rows = min(rows, 16)
     narrow = min(block, int(triton.next_power_of_2(n)))
     segments, block = min(segments * block // narrow, 8 * segments), narrow  # of fewer channels more steps
     sequences, blocks, tiles = batch * ways, triton.cdiv(n, block), triton.cdiv(length, rows * segments)
