@@ -81,7 +81,7 @@ def run(
         grid = (max(triton.cdiv(len(scratch), FILL), len(powers) * blocks),)
         _prepare[grid](lam, powers, scratch, len(scratch), CONJUGATE=conjugate, FILL=FILL, **shape)
         arguments = (*given, states, final, partial, powers, *scratch.split(sizes), length, tiles, lanes, slots)
-        warps = min(warps, segments * block // 64)  # at least two numbers of a slot for each thread
+        warps = max(1, min(warps, segments * block // 64))  # at least two numbers of a group's slots for each thread
         _scan[(tiles * lanes,)](*arguments, **options, **shape, num_warps=warps, maxnreg=registers)
     return states, final, partial
 

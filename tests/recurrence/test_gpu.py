@@ -49,13 +49,17 @@ SMALL_TILES = {"FORWARD": TILES_OF_4, "BACKWARD": TILES_OF_4}
 
 
 def leave_to_single_tiles(monkeypatch: pytest.MonkeyPatch, kernels: ModuleType) -> None:
-    """Any length is long. Tiles have 4 steps, and 2 of them form a group, so that states go through several levels."""
+    """Any length is long. Tiles have 4 steps, and 2 of them form a group, so that states go through several levels.
+
+    On a GPU there must be two numbers of a group's slots for each thread: 16 segments.
+    """
     from linrnn.recurrence import gpu_long
 
     monkeypatch.setattr(kernels, "LONG", 1)
+    segments = 16 if torch.cuda.is_available() else 2
     for tiles in (gpu_long.FORWARD, gpu_long.BACKWARD):
         for size in tiles:
-            monkeypatch.setitem(tiles, size, (2, 2, 4, 1, None))
+            monkeypatch.setitem(tiles, size, (2, segments, 4, 1, None))
 
 
 def check(kernels: ModuleType, p: Problem, tolerance: float) -> None:
@@ -233,8 +237,8 @@ def test_a_constant_input_over_many_tiles(kernels: ModuleType, monkeypatch: pyte
     from linrnn.recurrence import gpu_long
 
     monkeypatch.setattr(kernels, "FEW", few)
-    monkeypatch.setitem(gpu_long.FORWARD, 4, (8, 16, 1, 1, None))
-    monkeypatch.setitem(gpu_long.BACKWARD, 4, (8, 16, 1, 1, None))
+    monkeypatch.setitem(gpu_long.FORWARD, 4, (8, 64, 1, 1, None))
+    monkeypatch.setitem(gpu_long.BACKWARD, 4, (8, 64, 1, 1, None))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     length = 4000 if few or torch.cuda.is_available() else 160
     lam = torch.tensor([[0.9999], [0.0]], device=device)
