@@ -198,6 +198,11 @@ class Model(nn.Module):
         return all(block.core.compiles for block in self.blocks)
 
     @property
+    def fuses(self) -> bool:
+        """Whether on a GPU something is computed for all blocks at once."""
+        return all(block.fuses(None) for block in self.blocks)
+
+    @property
     def packs(self) -> bool:
         """Whether it takes sequences end to end in a row."""
         causal = all(isinstance(block.core, LRU) and not block.core.bidirectional for block in self.blocks)

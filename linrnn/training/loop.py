@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -150,8 +150,7 @@ def _steps(
     fast = settings.compile and device.type == "cuda"
     wrapped: Callable[..., Tensor] = group.wrap(model)
     if fast and model.compiles:
-        torch.compiler.reset()  # it compiles code only so often, and what an earlier run changed it calls a variable
-        wrapped = torch.compile(wrapped)
+        wrapped = _compiled(model, wrapped)
     mixed = torch.autocast(device.type, torch.bfloat16, enabled=_precision(device, settings) == "bfloat16")
     row = _row(model, examples, training) if group.count == 1 else None
 
@@ -175,6 +174,15 @@ def _steps(
     if fast and group.count == 1:
         return CapturedStep(advance, model, optimizer, training.batch_size), CapturedPrediction(predict)
     return advance, predict
+
+
+def _compiled(model: Model, wrapped: Callable[..., Tensor], backend: Any = "inductor") -> Callable[..., Tensor]:
+    torch.compiler.reset()  # it compiles code only so often, and what an earlier run changed it calls a variable
+    if model.fuses:
+        return torch.compile(wrapped, backend=backend)
+    for block in model.blocks:  # which are alike: what is compiled for the first serves all
+        block.compile(backend=backend)
+    return wrapped
 
 
 def _precision(device: torch.device, settings: Settings) -> str:

@@ -12,6 +12,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),  # inside the compiler
     pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning"),  # inside the compiler
 ]
 CAPTURED, PLAIN = Settings(device="cuda", quiet=True), Settings(device="cuda", quiet=True, compile=False)
 CHANGES = ["model.dropout=0", "model.depth=2", "training.steps=60"]
@@ -21,7 +22,7 @@ def losses(run: object) -> torch.Tensor:
     return torch.tensor([record["loss"] for record in run.metrics()], dtype=torch.float64)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("core", ["lru", "rnn", "gru", "lstm"])
+@pytest.mark.parametrize("core", ["lru", "s4d", "rnn", "gru", "lstm"])
 def test_captured_steps_and_predictions_are_as_plain_ones(core: str, tmp_path: Path) -> None:
     """Also of cores that are not compiled, as their kernels walk step by step."""
     with tiny_world():

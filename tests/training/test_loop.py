@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn import packing, tasks
-from linrnn.model import Model
+from linrnn.model import Model, ModelConfig
 from linrnn.tasks.base import Split
 from linrnn.training import NonFiniteLossError, Run, Settings, checkpoint, loop, resume
 from linrnn.training.data import Examples
@@ -88,6 +88,23 @@ def test_packed_batches_train_as_padded_ones(tmp_path: Path, monkeypatch: pytest
     assert set(rows[:50]) == {768}  # instead of 8 × 120
     assert set(rows[50:]) == {None}
     assert (losses[0] - losses[1]).abs().max() < 1e-4
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # inside the compiler
+@pytest.mark.parametrize(("core", "together"), [("lru", True), ("s4d", False), ("s4", False)])
+def test_blocks_are_compiled_together_or_once_for_all(core: str, together: bool) -> None:
+    """Those of the LRU share what they compute; of others one graph serves all."""
+    from torch._dynamo.testing import CompileCounter
+
+    operations = []
+    for depth in (1, 3):
+        model = Model(ModelConfig(vocabulary=5, classes=2, d_model=4, d_state=4, depth=depth, core=core))
+        tokens, graphs = torch.randint(5, (2, 16)), CompileCounter()
+        expected = model(tokens)
+        torch.testing.assert_close(loop._compiled(model, model, graphs)(tokens), expected)
+        assert graphs.frame_count == 1
+        operations.append(graphs.op_count)
+    assert (operations[1] > operations[0]) == together
 
 
 def test_metrics(run: Run) -> None:
