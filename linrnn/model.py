@@ -150,7 +150,7 @@ class Model(nn.Module):
         both = inputs.flatten(0, 1)
         x, real, _ = self._features(both, None, None if lengths is None else lengths.flatten(), None)
         a, b = _mean(x, real).unflatten(0, (-1, 2)).unbind(1)
-        return self._head(torch.cat([a, b, a - b, a * b], dim=-1))
+        return self._of_mean(torch.cat([a, b, a - b, a * b], dim=-1))
 
     def chunk(
         self, inputs: Tensor, state: ModelState | None = None, *, lengths: Tensor | None = None
@@ -178,9 +178,9 @@ class Model(nn.Module):
             x, core_state = block.step(x, core_state)
             cores.append(core_state)
         total, steps = state.total + x, state.steps + 1
-        if self.config.pooling == "mean":
-            x = (total / steps.unsqueeze(-1)).to(x.dtype)
-        return self._head(x), ModelState(tuple(cores), total, steps)
+        mean = self.config.pooling == "mean"
+        output = self._of_mean(total / steps.unsqueeze(-1)) if mean else self._head(x)
+        return output, ModelState(tuple(cores), total, steps)
 
     def initial_state(self, batch: int) -> ModelState:
         """The state before the first step."""
@@ -231,8 +231,8 @@ class Model(nn.Module):
         if self.config.pooling == "none":
             return self._head(x), state
         if state is not None:
-            return self._head((state.total / state.steps.clamp(min=1).unsqueeze(-1)).to(x.dtype)), state
-        return self._head(_mean(x, real)), None
+            return self._of_mean(state.total / state.steps.clamp(min=1).unsqueeze(-1)), state
+        return self._of_mean(_mean(x, real)), None
 
     def _packed(self, inputs: Tensor, lengths: Tensor | None, length: int) -> Tensor:
         if not self.packs:
@@ -255,8 +255,9 @@ class Model(nn.Module):
         # all real steps among ALIGNED are of one sequence, that of the first: their sums leave a small product
         parts = _masked(x, row.real.unsqueeze(-1)).view(-1, ALIGNED, x.shape[2]).sum(1)
         numbers = torch.arange(len(lengths), device=x.device).unsqueeze(1)
-        total = (row.which[:, ::ALIGNED] == numbers).to(parts.dtype) @ parts
-        return self._head((total / lengths.clamp(min=1).unsqueeze(1)).to(x.dtype))
+        with torch.autocast(x.device.type, enabled=False):
+            total = (row.which[:, ::ALIGNED] == numbers).to(parts.dtype) @ parts
+        return self._of_mean(total / lengths.clamp(min=1).unsqueeze(1))
 
     def _features(
         self, inputs: Tensor, state: ModelState | None, lengths: Tensor | None, resets: Tensor | None
@@ -303,6 +304,11 @@ class Model(nn.Module):
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))  # an embedding is not by itself
         return x
+
+    def _of_mean(self, mean: Tensor) -> Tensor:
+        """The output for means over steps, not in half precision by autocast: means of long sequences differ little."""
+        with torch.autocast(mean.device.type, enabled=False):
+            return self._head(mean.to(next(self.parameters()).dtype))
 
     def _head(self, x: Tensor) -> Tensor:
         output: Tensor = self.head(x)
@@ -559,5 +565,6 @@ def _sum(x: Tensor, real: Tensor | None) -> Tensor:
 
 
 def _mean(x: Tensor, real: Tensor | None) -> Tensor:
+    """(batch, length, H) to (batch, H), over real steps, in float32 or better."""
     count: Tensor | int = max(x.shape[1], 1) if real is None else real.sum(1, keepdim=True).clamp(min=1)
-    return (_sum(x, real) / count).to(x.dtype)
+    return _sum(x, real) / count
