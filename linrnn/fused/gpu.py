@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linrnn.recurrence.gpu import _on
+from linrnn.recurrence.gpu import FUSED, _on
 
 
 class Tile(NamedTuple):
@@ -114,12 +114,12 @@ def _add_up(parts: Tensor) -> Tensor:
     sums = parts.new_empty(parts.shape[1:])
     with _on(parts.device):
         grid = (triton.cdiv(sums.numel(), tile.columns),)
-        _sum_parts[grid](parts, sums, parts.shape[0], WIDTH=sums.numel(), **_sizes(tile), num_warps=tile.warps)
+        _sum_parts[grid](parts, sums, parts.shape[0], WIDTH=sums.numel(), **_options(tile))
     return sums
 
 
-def _sizes(tile: Tile) -> dict[str, int]:
-    return {"COLUMNS": tile.columns, "ROWS": tile.rows, "STAGES": tile.stages}
+def _options(tile: Tile) -> dict[str, int]:
+    return {"COLUMNS": tile.columns, "ROWS": tile.rows, "STAGES": tile.stages, "num_warps": tile.warps, **FUSED}
 
 
 def _masks(mask: Tensor | None, which: Tensor | None) -> dict[str, bool]:
@@ -140,7 +140,7 @@ def _launch(kernel: Any, tile: Tile, like: Tensor, tensors: tuple[Tensor | None,
     if like.numel():
         grid = (batch * triton.cdiv(length, tile.steps) * triton.cdiv(H, tile.columns),)
         with _on(like.device):
-            kernel[grid](*tensors, length, H=H, STEPS=tile.steps, **_sizes(tile), num_warps=tile.warps, **options)
+            kernel[grid](*tensors, length, H=H, STEPS=tile.steps, **_options(tile), **options)
 
 
 @triton.jit(do_not_specialize=["length"])

@@ -21,6 +21,7 @@ import triton.language as tl
 from torch import Tensor
 
 from linrnn.recurrence.gpu import (
+    FUSED,
     _add_conj_times,
     _extent,
     _flags,
@@ -79,10 +80,10 @@ def run(
     given = (u, lam, start, _flags(resets), offsets, partner, initial)
     with _on(u.device):
         grid = (max(triton.cdiv(len(scratch), FILL), len(powers) * blocks),)
-        _prepare[grid](lam, powers, scratch, len(scratch), CONJUGATE=conjugate, FILL=FILL, **shape)
+        _prepare[grid](lam, powers, scratch, len(scratch), CONJUGATE=conjugate, FILL=FILL, **shape, **FUSED)
         arguments = (*given, states, final, partial, powers, *scratch.split(sizes), length, tiles, lanes, slots)
         warps = max(1, min(warps, segments * block // 64))  # at least two numbers of a group's slots for each thread
-        _scan[(tiles * lanes,)](*arguments, **options, **shape, num_warps=warps, maxnreg=registers)
+        _scan[(tiles * lanes,)](*arguments, **options, **shape, **FUSED, num_warps=warps, maxnreg=registers)
     return states, final, partial
 
 

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from linrnn.recurrence.gpu import FUSED
 from linrnn.streaming.reference import encode
 from linrnn.streaming.weights import Weights
 
@@ -41,7 +42,7 @@ def stepper(
             _into[into_grid](x_low, w.B[i], w.b[i], w.lam[i], state, low, batch, H=H, N=N, **into)
             _out[out_grid](low, w.C[i], w.d[i], w.e[i], x, h, batch, H=H, N=N, **out)
             _mix[mix_grid](h, w.W[i], w.w[i], x, x_low, batch, H=H, HALF=half, **mix)
-        _pool[(batch,)](x, total, steps, pooled, H=H, MEAN=mean, BLOCK=block, num_warps=1)
+        _pool[(batch,)](x, total, steps, pooled, H=H, MEAN=mean, BLOCK=block, num_warps=1, **FUSED)
         return F.linear(pooled, w.head, w.head_bias)
 
     return step
@@ -55,7 +56,7 @@ def _tiles(batch: int, width: int, depth: int, matrix: Tensor, *, both: bool) ->
         rows = min(64, max(16, triton.next_power_of_2(batch)))
         columns = 16 if rows < 64 else 32 if both else 64
         deep = 32 if matrix.dtype == torch.float32 else 64
-    options = {"ROWS": rows, "COLUMNS": columns, "DEPTH": deep, "EARLY": False}
+    options = {"ROWS": rows, "COLUMNS": columns, "DEPTH": deep, "EARLY": False, **FUSED}
     if matrix.is_cuda and torch.cuda.get_device_capability(matrix.device) >= (9, 0):
         options |= {"EARLY": True, "launch_pdl": True}
     return (triton.cdiv(width, columns), triton.cdiv(batch, rows)), options
