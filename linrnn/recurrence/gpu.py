@@ -23,8 +23,8 @@ from torch import Tensor
 FORWARD = {2: ((16, 64, 1, 12), (32, 64, 2, 5)), 4: ((16, 64, 2, 5),) * 2, 8: ((8, 32, 1, 6),) * 2}
 BACKWARD = {2: ((8, 64, 1, 10), (16, 32, 1, 6)), 4: ((16, 64, 2, 4),) * 2, 8: ((8, 32, 1, 4),) * 2}
 MANY = 200
-FUSED = {"enable_fp_fusion": True}  # a·b + c in one instruction, for all kernels: not every version of Triton's default
 FEW, LONG = 128, 1024  # with fewer blocks of 32 channels than that, sequences of so many steps are left to `gpu_long`
+FUSED = {"enable_fp_fusion": True}  # a·b + c in one instruction, for all kernels: not every version of Triton's default
 
 
 def scan(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -176,12 +176,12 @@ def _steps(
     return advance, predict
 
 
-def _compiled(model: Model, wrapped: Callable[..., Tensor], backend: Any = "inductor") -> Callable[..., Tensor]:
+def _compiled(model: Model, wrapped: Callable[..., Tensor]) -> Callable[..., Tensor]:
     torch.compiler.reset()  # it compiles code only so often, and what an earlier run changed it calls a variable
     if model.fuses:
-        return torch.compile(wrapped, backend=backend)
+        return torch.compile(wrapped)
     for block in model.blocks:  # which are alike: what is compiled for the first serves all
-        block.compile(backend=backend)
+        block.compile()
     return wrapped
 
 

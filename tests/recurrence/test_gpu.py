@@ -51,7 +51,7 @@ SMALL_TILES = {"FORWARD": TILES_OF_4, "BACKWARD": TILES_OF_4}
 def leave_to_single_tiles(monkeypatch: pytest.MonkeyPatch, kernels: ModuleType) -> None:
     """Any length is long. Tiles have 4 steps, and 2 of them form a group, so that states go through several levels.
 
-    On a GPU there must be two numbers of a group's slots for each thread: 16 segments.
+    On a GPU there must be two numbers of a group's slots for each thread, and so more segments.
     """
     from linrnn.recurrence import gpu_long
 
@@ -237,8 +237,9 @@ def test_a_constant_input_over_many_tiles(kernels: ModuleType, monkeypatch: pyte
     from linrnn.recurrence import gpu_long
 
     monkeypatch.setattr(kernels, "FEW", few)
-    monkeypatch.setitem(gpu_long.FORWARD, 4, (8, 64, 1, 1, None))
-    monkeypatch.setitem(gpu_long.BACKWARD, 4, (8, 64, 1, 1, None))
+    segments = 64 if torch.cuda.is_available() else 16
+    monkeypatch.setitem(gpu_long.FORWARD, 4, (8, segments, 1, 1, None))
+    monkeypatch.setitem(gpu_long.BACKWARD, 4, (8, segments, 1, 1, None))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     length = 4000 if few or torch.cuda.is_available() else 160
     lam = torch.tensor([[0.9999], [0.0]], device=device)

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -92,16 +93,19 @@ def test_packed_batches_train_as_padded_ones(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # inside the compiler
 @pytest.mark.parametrize(("core", "together"), [("lru", True), ("s4d", False), ("s4", False)])
-def test_blocks_are_compiled_together_or_once_for_all(core: str, together: bool) -> None:
+def test_blocks_are_compiled_together_or_once_for_all(
+    monkeypatch: pytest.MonkeyPatch, core: str, together: bool
+) -> None:
     """Those of the LRU share what they compute; of others one graph serves all."""
     from torch._dynamo.testing import CompileCounter
 
-    operations = []
+    operations, compile = [], torch.compile
     for depth in (1, 3):
         model = Model(ModelConfig(vocabulary=5, classes=2, d_model=4, d_state=4, depth=depth, core=core))
         tokens, graphs = torch.randint(5, (2, 16)), CompileCounter()
+        monkeypatch.setattr(torch, "compile", partial(compile, backend=graphs))
         expected = model(tokens)
-        torch.testing.assert_close(loop._compiled(model, model, graphs)(tokens), expected)
+        torch.testing.assert_close(loop._compiled(model, model)(tokens), expected)
         assert graphs.frame_count == 1
         operations.append(graphs.op_count)
     assert (operations[1] > operations[0]) == together
