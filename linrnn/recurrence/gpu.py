@@ -18,12 +18,21 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# By the bytes of a number: steps of a tile, channels of a program, warps, tiles on their way; first for MANY programs,
-# then for fewer.
-FORWARD = {2: ((16, 64, 1, 12), (32, 64, 2, 5)), 4: ((16, 64, 2, 5),) * 2, 8: ((8, 32, 1, 6),) * 2}
-BACKWARD = {2: ((8, 64, 1, 10), (16, 32, 1, 6)), 4: ((16, 64, 2, 4),) * 2, 8: ((8, 32, 1, 4),) * 2}
-MANY = 200
-FEW, LONG = 128, 1024  # with fewer blocks of 32 channels than that, sequences of so many steps are left to `gpu_long`
+# By the bytes of a number: tiles for at least so many programs, and what a tile is: its steps, channels of a program,
+# warps, tiles on their way.
+Tile = tuple[int, int, int, int]
+Tiles = tuple[tuple[int, Tile], ...]
+FORWARD: dict[int, Tiles] = {
+    2: ((200, (16, 128, 2, 6)), (200, (16, 64, 1, 12)), (100, (32, 64, 2, 5)), (0, (16, 32, 1, 14))),
+    4: ((100, (16, 64, 2, 5)), (0, (32, 32, 1, 4))),
+    8: ((0, (8, 32, 1, 6)),),
+}
+BACKWARD: dict[int, Tiles] = {
+    2: ((200, (8, 64, 1, 10)), (0, (16, 32, 1, 6))),
+    4: ((0, (16, 64, 2, 4)),),
+    8: ((0, (8, 32, 1, 4)),),
+}
+FEW, LONG = 160, 1024  # with fewer blocks of 32 channels than that, sequences of so many steps are left to `gpu_long`
 FUSED = {"enable_fp_fusion": True}  # a·b + c in one instruction, for all kernels: not every version of Triton's default
 
 
@@ -52,7 +61,7 @@ def scan_before_backward(
     partner = states.contiguous()
     grad_u, grad_initial, partial = _run(grad_states, lam, grad_final, resets, not reverse, offsets, True, partner)
     assert partial is not None
-    return grad_u, partial.sum(dim=0).to(lam.dtype), grad_initial
+    return grad_u, partial.sum(dim=0), grad_initial
 
 
 def _run(
@@ -82,7 +91,7 @@ def _run(
     plan = _plan(u, BACKWARD if conjugate else FORWARD, offsets)
     partial = None
     if conjugate:  # of each program, for the caller to sum in a fixed order
-        partial = torch.empty(plan.batch * plan.directions, 2, plan.n, dtype=torch.float64, device=u.device)
+        partial = lam.new_empty(plan.batch * plan.directions, 2, plan.n)
     options = _options(resets, offsets, reverse) | plan.options
     options |= {"BEFORE": before, "CONJUGATE": conjugate, "DIRECTIONS": plan.directions}
     with _on(u.device):
@@ -114,15 +123,12 @@ def scan_backward(
     grad_u, grad_initial = torch.empty_like(states), torch.empty_like(initial)
     plan = _plan(states, BACKWARD, offsets)
     # dλ of each program, summed in a fixed order below
-    partial = torch.empty(plan.batch, 2, plan.n, dtype=torch.float64, device=lam.device)
+    partial = lam.new_empty(plan.batch, 2, plan.n)
     given = (grad, states, lam, initial, grad_final, _flags(resets), offsets)
     options = _options(resets, offsets, reverse) | plan.options
     with _on(states.device):
         _scan_backward[plan.grid](*given, grad_u, grad_initial, partial, plan.length, **options)
-    return grad_u, partial.sum(dim=0).to(lam.dtype), grad_initial
-
-
-Tile = tuple[int, int, int, int]
+    return grad_u, partial.sum(dim=0), grad_initial
 
 
 @dataclass(frozen=True)
@@ -137,7 +143,7 @@ class _Plan:
 
     @property
     def block(self) -> int:
-        return min(self.tile[1], int(triton.next_power_of_2(self.n)))
+        return channels(self.tile[1], self.n)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -150,13 +156,12 @@ class _Plan:
         return {"N": self.n, "ROWS": rows, "BLOCK": self.block, "STAGES": stages, "num_warps": warps, **FUSED}
 
 
-def _plan(u: Tensor, tiles: Mapping[int, tuple[Tile, Tile]], offsets: Tensor | None) -> _Plan:
+def _plan(u: Tensor, tiles: Mapping[int, Tiles], offsets: Tensor | None) -> _Plan:
     batch, length, *directions, _, n = u.shape
     if offsets is not None:
         batch = len(offsets) - 1
-    ways, (many, fewer) = math.prod(directions), tiles[u.itemsize]
-    enough = batch * ways * triton.cdiv(n, many[1]) >= MANY
-    return _Plan(batch, length, ways, n, many if enough else fewer)
+    plans = ((least, _Plan(batch, length, math.prod(directions), n, tile)) for least, tile in tiles[u.itemsize])
+    return next(plan for least, plan in plans if math.prod(plan.grid) >= least)
 
 
 def _few(u: Tensor, offsets: Tensor | None = None) -> bool:
@@ -165,6 +170,11 @@ def _few(u: Tensor, offsets: Tensor | None = None) -> bool:
     if offsets is not None:
         batch, length = len(offsets) - 1, length // (len(offsets) - 1)
     return batch * math.prod(directions) * triton.cdiv(n, 32) < FEW and length >= LONG
+
+
+def channels(block: int, n: int) -> int:
+    """Those of a program, if n allows: a power of two."""
+    return min(block, 1 << (n.bit_length() - 1))
 
 
 def _flags(resets: Tensor | None) -> Tensor | None:
@@ -194,7 +204,7 @@ def _scan(
     REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr,
     N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    b, n, inside = _place(N, BLOCK)
+    b, n = _place(N, BLOCK)
     way = tl.program_id(1) if DIRECTIONS > 1 else 0
     reverse = REVERSE if DIRECTIONS == 1 else (way == 1) != REVERSE  # a constant where there is one direction
     sequence = b * DIRECTIONS + way  # among those of all directions
@@ -209,18 +219,18 @@ def _scan(
         partner += at
     resets_of_b = resets + begin if RESETS else resets
     zero = tl.zeros((1, BLOCK), lam.dtype.element_ty)
-    lr, li = _load_planes(lam + n, N, inside, lam.dtype.element_ty)
+    lr, li = _load_planes(lam + n, N, lam.dtype.element_ty)
     if CONJUGATE:
         li = -li
-    xr, xi = _load_planes(initial + sequence * 2 * N + n, N, inside, lam.dtype.element_ty)
+    xr, xi = _load_planes(initial + sequence * 2 * N + n, N, lam.dtype.element_ty)
     dr, di = zero.to(tl.float64), zero.to(tl.float64)
     full = length // ROWS * ROWS
     for TILE in tl.static_range(ROWS, 0, 1 - ROWS):  # the whole tiles, then those of one step
         in_tile = _in_tile(n, row, N, TILE)
         for t in tl.range(0 if TILE > 1 else full, full if TILE > 1 else length, TILE, num_stages=STAGES):
-            ur, ui = _rows(_ask(u + in_tile, inside, N % BLOCK != 0), lam.dtype.element_ty)
+            ur, ui = _rows(tl.load(u + in_tile), lam.dtype.element_ty)
             if CONJUGATE:
-                pr, pi = _rows(_ask(partner + in_tile, inside, N % BLOCK != 0), lam.dtype.element_ty)
+                pr, pi = _rows(tl.load(partner + in_tile), lam.dtype.element_ty)
                 partner += TILE * row
             if RESETS:
                 cut = _cuts(resets_of_b, k + t * forth, length, forth, reverse, TILE)
@@ -229,12 +239,12 @@ def _scan(
                 if RESETS:
                     xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
                 if BEFORE:
-                    _store_row(states + r * row, xr, xi, inside, N, N % BLOCK != 0)
+                    _store_planes(states + r * row, N, xr, xi)
                 if CONJUGATE:
                     er, ei = _add_conj_times(er, ei, pr[r], pi[r], xr, xi)
                 xr, xi = _step(lr, li, xr, xi, ur[r], ui[r])
                 if not BEFORE:
-                    _store_row(states + r * row, xr, xi, inside, N, N % BLOCK != 0)
+                    _store_planes(states + r * row, N, xr, xi)
             if CONJUGATE:
                 dr += er.to(tl.float64)
                 di += ei.to(tl.float64)
@@ -243,9 +253,9 @@ def _scan(
     if RESETS and reverse:  # the link to what would come before the first step
         begins = tl.load(resets_of_b) != 0
         xr, xi = tl.where(begins, 0.0, xr), tl.where(begins, 0.0, xi)
-    _store_planes(final + sequence * 2 * N + n, N, inside, xr, xi)
+    _store_planes(final + sequence * 2 * N + n, N, xr, xi)
     if CONJUGATE:
-        _store_planes(partial + sequence * 2 * N + n, N, inside, dr, di)
+        _store_planes(partial + sequence * 2 * N + n, N, dr, di)
 
 
 @triton.jit(do_not_specialize=["length"])
@@ -254,7 +264,7 @@ def _scan_backward(
     REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr,
     N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    b, n, inside = _place(N, BLOCK)
+    b, n = _place(N, BLOCK)
     begin, length = _extent(offsets, b, length, OFFSETS)
     k = 0 if REVERSE else length - 1
     FORTH: tl.constexpr = 1 if REVERSE else -1  # against the scan: to the step that came before
@@ -265,9 +275,9 @@ def _scan_backward(
     states += at
     resets_of_b = resets + begin if RESETS else resets
     zero = tl.zeros((1, BLOCK), lam.dtype.element_ty)
-    lr, li = _load_planes(lam + n, N, inside, lam.dtype.element_ty)
+    lr, li = _load_planes(lam + n, N, lam.dtype.element_ty)
     li = -li  # conj(λ)
-    cr, ci = _load_planes(grad_final + b * 2 * N + n, N, inside, lam.dtype.element_ty)  # conj(λ)·g of the step before
+    cr, ci = _load_planes(grad_final + b * 2 * N + n, N, lam.dtype.element_ty)  # conj(λ)·g of the step before
     gr, gi = zero, zero  # its g
     if RESETS and REVERSE:
         begins = tl.load(resets_of_b) != 0
@@ -277,8 +287,8 @@ def _scan_backward(
     for TILE in tl.static_range(ROWS, 0, 1 - ROWS):
         in_tile = _in_tile(n, ROW, N, TILE)
         for t in tl.range(0 if TILE > 1 else full, full if TILE > 1 else length, TILE, num_stages=STAGES):
-            vr, vi = _rows(_ask(grad + in_tile, inside, N % BLOCK != 0), lam.dtype.element_ty)
-            xr, xi = _rows(_ask(states + in_tile, inside, N % BLOCK != 0), lam.dtype.element_ty)
+            vr, vi = _rows(tl.load(grad + in_tile), lam.dtype.element_ty)
+            xr, xi = _rows(tl.load(states + in_tile), lam.dtype.element_ty)
             if RESETS:
                 cut = _cuts(resets_of_b, k + t * FORTH, length, FORTH, REVERSE, TILE)
             er, ei = zero, zero
@@ -288,7 +298,7 @@ def _scan_backward(
                     gr, gi = vr[r] + cr, vi[r] + ci
                 else:
                     gr, gi = _step(lr, li, gr, gi, vr[r], vi[r])
-                _store_row(grad_u + r * ROW, gr, gi, inside, N, N % BLOCK != 0)
+                _store_planes(grad_u + r * ROW, N, gr, gi)
                 if RESETS:
                     gr, gi = tl.where(cut[r], 0.0, gr), tl.where(cut[r], 0.0, gi)
             cr, ci = lr * gr - li * gi, lr * gi + li * gr
@@ -297,10 +307,10 @@ def _scan_backward(
             grad += TILE * ROW
             states += TILE * ROW
             grad_u += TILE * ROW
-    xr, xi = _load_planes(initial + b * 2 * N + n, N, inside, lam.dtype.element_ty)
+    xr, xi = _load_planes(initial + b * 2 * N + n, N, lam.dtype.element_ty)
     er, ei = _add_conj_times(zero, zero, xr, xi, gr, gi)
-    _store_planes(partial + b * 2 * N + n, N, inside, dr + er.to(tl.float64), di + ei.to(tl.float64))
-    _store_planes(grad_initial + b * 2 * N + n, N, inside, cr, ci)
+    _store_planes(partial + b * 2 * N + n, N, dr + er.to(tl.float64), di + ei.to(tl.float64))
+    _store_planes(grad_initial + b * 2 * N + n, N, cr, ci)
 
 
 @triton.jit
@@ -318,10 +328,19 @@ def _add_conj_times(er, ei, pr, pi, xr, xi):
 @triton.jit
 def _place(N: tl.constexpr, BLOCK: tl.constexpr):
     """The sequence and channels of this program."""
-    BLOCKS: tl.constexpr = (N + BLOCK - 1) // BLOCK
     program = tl.program_id(0).to(tl.int64)
-    n = (program % BLOCKS) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    return program // BLOCKS, n, n < N
+    BLOCKS: tl.constexpr = (N + BLOCK - 1) // BLOCK
+    return program // BLOCKS, _channels(program % BLOCKS, N, BLOCK)
+
+
+@triton.jit
+def _channels(block, N: tl.constexpr, BLOCK: tl.constexpr):
+    """Those of a block. The last one ends at N, and may share some with the one before: both write the same."""
+    BLOCKS: tl.constexpr = (N + BLOCK - 1) // BLOCK
+    first = block * BLOCK
+    if N % BLOCK != 0:
+        first -= (block // (BLOCKS - 1)) * (BLOCKS * BLOCK - N)
+    return first + tl.arange(0, BLOCK)[None, :]
 
 
 @triton.jit
@@ -340,11 +359,6 @@ def _in_tile(n, row, N: tl.constexpr, TILE: tl.constexpr):
     """Where a tile's numbers are from its first step on: (steps · planes, channels)."""
     line = tl.arange(0, 2 * TILE)[:, None].to(tl.int64)
     return line // 2 * row + line % 2 * N + n
-
-
-@triton.jit
-def _ask(pointer, inside, MASKED: tl.constexpr):
-    return tl.load(pointer, mask=inside, other=0.0) if MASKED else tl.load(pointer)
 
 
 @triton.jit
@@ -387,23 +401,11 @@ def _cuts(resets, k, length, forth, reverse, TILE: tl.constexpr):
 
 
 @triton.jit
-def _store_row(pointer, re, im, there, N: tl.constexpr, MASKED: tl.constexpr):
-    if MASKED:
-        tl.store(pointer, re.to(pointer.dtype.element_ty), mask=there)
-        tl.store(pointer + N, im.to(pointer.dtype.element_ty), mask=there)
-    else:
-        tl.store(pointer, re.to(pointer.dtype.element_ty))
-        tl.store(pointer + N, im.to(pointer.dtype.element_ty))
+def _load_planes(pointer, N: tl.constexpr, DTYPE: tl.constexpr):
+    return tl.load(pointer).to(DTYPE), tl.load(pointer + N).to(DTYPE)
 
 
 @triton.jit
-def _load_planes(pointer, N: tl.constexpr, inside, DTYPE: tl.constexpr):
-    re = tl.load(pointer, mask=inside, other=0.0)
-    im = tl.load(pointer + N, mask=inside, other=0.0)
-    return re.to(DTYPE), im.to(DTYPE)
-
-
-@triton.jit
-def _store_planes(pointer, N: tl.constexpr, inside, re, im):
-    tl.store(pointer, re, mask=inside)
-    tl.store(pointer + N, im, mask=inside)
+def _store_planes(pointer, N: tl.constexpr, re, im):
+    tl.store(pointer, re.to(pointer.dtype.element_ty))
+    tl.store(pointer + N, im.to(pointer.dtype.element_ty))

@@ -23,6 +23,7 @@ from torch import Tensor
 from linrnn.recurrence.gpu import (
     FUSED,
     _add_conj_times,
+    _channels,
     _extent,
     _flags,
     _load_planes,
@@ -30,7 +31,7 @@ from linrnn.recurrence.gpu import (
     _options,
     _step,
     _store_planes,
-    _store_row,
+    channels,
 )
 
 # By the bytes of a number: steps of a segment, segments of a tile, channels of a program, warps, registers of a thread
@@ -62,7 +63,7 @@ def run(
     rows, segments, block, warps, registers = (BACKWARD if conjugate else FORWARD)[u.itemsize]
     if resets is not None:  # compiling takes time with the cube of the rows, and more of it with resets
         rows = min(rows, 16)
-    narrow = min(block, int(triton.next_power_of_2(n)))
+    narrow = channels(block, n)
     segments, block = min(segments * block // narrow, 8 * segments), narrow  # of fewer channels more steps
     sequences, blocks, tiles = batch * ways, triton.cdiv(n, block), triton.cdiv(length, rows * segments)
     groups = triton.cdiv(tiles, segments)
@@ -99,11 +100,11 @@ def _prepare(
     tl.store(scratch + at, EMPTY, mask=at < words)
     BLOCKS: tl.constexpr = (N + BLOCK - 1) // BLOCK
     GROUP: tl.constexpr = SEGMENTS
-    k, n = program // BLOCKS, program % BLOCKS * BLOCK + tl.arange(0, BLOCK)[None, :]
+    k, n = program // BLOCKS, _channels(program % BLOCKS, N, BLOCK)
     if k <= 2 * GROUP:
         power = tl.where(k < GROUP, k, (k - GROUP) * GROUP) * (ROWS * SEGMENTS)
         power = tl.where(k == 2 * GROUP, ROWS, power)
-        wr, wi = _load_planes(lam + n, N, n < N, tl.float64)
+        wr, wi = _load_planes(lam + n, N, tl.float64)
         if CONJUGATE:
             wi = -wi
         pr, pi = tl.full((1, BLOCK), 1.0, tl.float64), tl.zeros((1, BLOCK), tl.float64)
@@ -112,7 +113,7 @@ def _prepare(
                 pr, pi = pr * wr - pi * wi, pr * wi + pi * wr
             wr, wi = wr * wr - wi * wi, 2 * wr * wi
             power = power // 2
-        _store_planes(powers + k * 2 * N + n, N, n < N, pr.to(lam.dtype.element_ty), pi.to(lam.dtype.element_ty))
+        _store_planes(powers + k * 2 * N + n, N, pr, pi)
 
 
 @triton.jit(
@@ -133,8 +134,7 @@ def _scan(
     # in the order in which programs start, which need not be that of their numbers; the ticket starts at EMPTY, -1
     program = (tl.atomic_add(ticket, 1, sem="relaxed") + 1).to(tl.int32)
     lane, s = (program % lanes).to(tl.int64), (program // lanes).to(tl.int64)
-    n = (lane % BLOCKS) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = n < N
+    n = _channels(lane % BLOCKS, N, BLOCK)
     sequence = lane // BLOCKS
     b, way = sequence // DIRECTIONS, sequence % DIRECTIONS
     reverse = REVERSE if DIRECTIONS == 1 else (way == 1) != REVERSE
@@ -145,7 +145,7 @@ def _scan(
     steps = tl.minimum(TILE, length - s * TILE).to(tl.int32)
     groups = (tiles + GROUP - 1) // GROUP
     first = tl.arange(0, SEGMENTS)[:, None] * ROWS
-    limit = _limit(steps, first, inside, N, BLOCK)
+    limit = steps - first  # rows of each segment
     k = length - 1 - s * TILE if reverse else s * TILE
     forth = -1 if reverse else 1
     row = DIRECTIONS * 2 * N * forth
@@ -155,9 +155,9 @@ def _scan(
     # of the gradient, the cut between a step and the one that is walked next
     cut = _cuts(resets_of_b, k, length, forth, (not reverse) if BACK else reverse, RESETS, SEGMENTS, ROWS)
     zero = tl.zeros((SEGMENTS, BLOCK), lam.dtype.element_ty)
-    lr, li = _load_planes(lam + n, N, inside, lam.dtype.element_ty)
+    lr, li = _load_planes(lam + n, N, lam.dtype.element_ty)
     lr, li = lr + zero, zero - li if CONJUGATE else li + zero
-    Rr, Ri = _load_planes(powers + 2 * GROUP * 2 * N + n, N, inside, lam.dtype.element_ty)
+    Rr, Ri = _load_planes(powers + 2 * GROUP * 2 * N + n, N, lam.dtype.element_ty)
     Rr, Ri = Rr + zero, Ri + zero
     if BACK:
         ar, ai, er, ei = _walk_back(ur, ui, lr, li, Rr, Ri, cut, RESETS, ROWS)
@@ -170,7 +170,7 @@ def _scan(
     whole = _count(cut, SEGMENTS, RESETS, ROWS) == 0
 
     if s == 0:
-        sr, si = _load_planes(starts + sequence * 2 * N + n, N, inside, lam.dtype.element_ty)
+        sr, si = _load_planes(starts + sequence * 2 * N + n, N, lam.dtype.element_ty)
         if RESETS and BACK and not REVERSE:  # the gradient of the final state, which is cut off from the first step
             begins = tl.load(resets_of_b) != 0
             sr, si = tl.where(begins, 0.0, sr), tl.where(begins, 0.0, si)
@@ -181,13 +181,11 @@ def _scan(
     PARTNERS: tl.constexpr = ROWS if CONJUGATE else 0
     limit_partner = limit
     if BACK:  # that of the last step is the initial state
-        limit_partner = _limit(tl.minimum(steps, (length - 1 - s * TILE).to(tl.int32)), first, inside, N, BLOCK)
+        limit_partner = tl.minimum(steps, (length - 1 - s * TILE).to(tl.int32)) - first
     if CONJUGATE:
         partner += at + (row if BACK else 0)
     qr, qi = _ask(partner, limit_partner, N, row, PARTNERS)  # on their way while this program waits
-    cr, ci = _look_back(
-        ends, powers + n, lane * slots, s, tiles, groups, er, ei, whole, inside, RESETS, N, BLOCK, GROUP
-    )
+    cr, ci = _look_back(ends, powers + n, lane * slots, s, tiles, groups, er, ei, whole, RESETS, N, BLOCK, GROUP)
     xr, xi = _step(pr, pi, cr + zero, ci + zero, fr, fi)
     ur, ui = _afresh(ur, ROWS), _afresh(ui, ROWS)
     xr, xi, dr, di = _write(
@@ -200,22 +198,22 @@ def _scan(
         hr = tl.sum(tl.where(ends_here, xr, 0.0), axis=0)[None, :]
         hi = tl.sum(tl.where(ends_here, xi, 0.0), axis=0)[None, :]
         if BACK:  # the partner of the last step is the initial state, which has no row; and what goes back from there
-            br, bi = _load_planes(initial + sequence * 2 * N + n, N, inside, lam.dtype.element_ty)
+            br, bi = _load_planes(initial + sequence * 2 * N + n, N, lam.dtype.element_ty)
             dr, di = _add_conj_times(dr, di, br, bi, hr, hi)
-            wr, wi = _load_planes(lam + n, N, inside, lam.dtype.element_ty)
+            wr, wi = _load_planes(lam + n, N, lam.dtype.element_ty)
             hr, hi = wr * hr + wi * hi, wr * hi - wi * hr
         elif RESETS:
             if reverse:  # the link to what would come before the first step
                 begins = tl.load(resets_of_b) != 0
                 hr, hi = tl.where(begins, 0.0, hr), tl.where(begins, 0.0, hi)
-        _store_planes(final + sequence * 2 * N + n, N, inside, hr, hi)
+        _store_planes(final + sequence * 2 * N + n, N, hr, hi)
     if CONJUGATE:
-        _store_planes(partial + (sequence * tiles + s) * 2 * N + n, N, inside, dr, di)
+        _store_planes(partial + (sequence * tiles + s) * 2 * N + n, N, dr, di)
 
 
 @triton.jit
 def _look_back(
-    ends, powers, base, s, tiles, groups, er, ei, whole, inside,
+    ends, powers, base, s, tiles, groups, er, ei, whole,
     RESETS: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """The state that tile s starts with. The last tile of a group says what the next group starts with, too.
@@ -226,19 +224,19 @@ def _look_back(
     g = (group % GROUP).to(tl.int32)
     below, above = base + group * GROUP, base + (groups + group // GROUP) * GROUP
     closes = (i == GROUP - 1) & (s + 1 < tiles)
-    cr, ci, reaches = _gather(ends, below, powers, closes.to(tl.int32), i, i, inside, RESETS, N, BLOCK, GROUP)
+    cr, ci, reaches = _gather(ends, below, powers, closes.to(tl.int32), i, i, RESETS, N, BLOCK, GROUP)
     if closes:
         of_groups = powers + GROUP * 2 * N
-        er, ei = _after(powers, cr, ci, er, ei, whole, inside, RESETS, N)  # from here on of the group
+        er, ei = _after(powers, cr, ci, er, ei, whole, RESETS, N)  # from here on of the group
         through = whole & reaches
         if g < GROUP - 1:
             _publish(ends, above + g + 1, er, ei, through, RESETS, BLOCK)
-        sr, si, _ = _gather(ends, above, of_groups, 0, g, g, inside, RESETS, N, BLOCK, GROUP)
-        sr, si = _after(of_groups, sr, si, er, ei, through, inside, RESETS, N)
+        sr, si, _ = _gather(ends, above, of_groups, 0, g, g, RESETS, N, BLOCK, GROUP)
+        sr, si = _after(of_groups, sr, si, er, ei, through, RESETS, N)
         _publish(ends, below + GROUP, sr, si, True, RESETS, BLOCK)
         if g == GROUP - 1:
             _publish(ends, above + GROUP, sr, si, True, RESETS, BLOCK)
-        sr, si, _ = _gather(ends, below, powers, 0, 0, i, inside, RESETS, N, BLOCK, GROUP)
+        sr, si, _ = _gather(ends, below, powers, 0, 0, i, RESETS, N, BLOCK, GROUP)
         cr, ci = cr + tl.where(reaches, sr, 0.0), ci + tl.where(reaches, si, 0.0)
     return cr, ci
 
@@ -268,17 +266,9 @@ def _write(
         if RESETS and BACK:
             nr, ni = tl.where(cut[r], 0.0, nr), tl.where(cut[r], 0.0, ni)
         xr, xi = tl.where(there, nr, xr), tl.where(there, ni, xi)  # after the last step it stays
-        _store_row(states + r * row, yr, yi, there, N, True)
+        tl.store(states + r * row, yr.to(states.dtype.element_ty), mask=there)
+        tl.store(states + r * row + N, yi.to(states.dtype.element_ty), mask=there)
     return xr, xi, er, ei
-
-
-@triton.jit
-def _limit(steps, first, inside, N: tl.constexpr, BLOCK: tl.constexpr):
-    """How many rows of each segment there are."""
-    limit = steps - first
-    if N % BLOCK != 0:
-        limit = tl.where(inside, limit, 0)
-    return limit
 
 
 @triton.jit
@@ -396,14 +386,15 @@ def _slot(ends, slot, RESETS: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def _gather(
-    ends, slot, powers, low, high, i, inside,
+    ends, slot, powers, low, high, i,
     RESETS: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """Wait for the slots low to high: their sum as slot i sees it, and whether a state from before them reaches it."""
     j = tl.arange(0, GROUP)[:, None]
     wanted = (j >= low) & (j <= high)
     at = _slot(ends, slot + j, RESETS, BLOCK)
-    wr, wi = _load_planes(powers + (i - j) * 2 * N, N, wanted & inside, powers.dtype.element_ty)
+    wr = tl.load(powers + (i - j) * 2 * N, mask=wanted, other=0.0)
+    wi = tl.load(powers + (i - j) * 2 * N + N, mask=wanted, other=0.0)
     re = tl.load(at, mask=wanted, other=0, volatile=True)
     im = tl.load(at + BLOCK, mask=wanted, other=0, volatile=True)
     lives = tl.load(at + 2 * BLOCK, mask=wanted, other=1, volatile=True) if RESETS else re
@@ -442,9 +433,9 @@ def _afresh(u, ROWS: tl.constexpr):
 
 
 @triton.jit
-def _after(powers, cr, ci, er, ei, whole, inside, RESETS: tl.constexpr, N: tl.constexpr):
+def _after(powers, cr, ci, er, ei, whole, RESETS: tl.constexpr, N: tl.constexpr):
     """The state after what turns c into λ^(its steps)·c + e."""
-    wr, wi = _load_planes(powers + 2 * N, N, inside, er.dtype)
+    wr, wi = _load_planes(powers + 2 * N, N, er.dtype)
     if RESETS:
         cr, ci = tl.where(whole, cr, 0.0), tl.where(whole, ci, 0.0)
     return _step(wr, wi, cr, ci, er, ei)

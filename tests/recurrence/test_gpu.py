@@ -44,7 +44,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "new_empty", poison(torch.Tensor.new_empty))
 
 
-TILES_OF_4 = {4: ((4, 4, 1, 2),) * 2}
+TILES_OF_4 = {4: ((0, (4, 4, 1, 2)),)}
 SMALL_TILES = {"FORWARD": TILES_OF_4, "BACKWARD": TILES_OF_4}
 
 
