@@ -166,7 +166,7 @@ def _scan(
     maps = tl.associative_scan((ar, ai, er, ei, zero + 1, zero, zero, zero), 0, _then)
     ar, ai, er, ei, pr, pi, fr, fi = maps
     last = first == TILE - ROWS
-    er, ei = tl.sum(tl.where(last, er, 0.0), axis=0)[None, :], tl.sum(tl.where(last, ei, 0.0), axis=0)[None, :]
+    er, ei = _sums(tl.where(last, er, 0.0), tl.where(last, ei, 0.0))
     whole = _count(cut, SEGMENTS, RESETS, ROWS) == 0
 
     if s == 0:
@@ -192,11 +192,10 @@ def _scan(
         states + at, lr, li, xr, xi, ur, ui, qr, qi, cut, limit, row, RESETS, BACK, BEFORE, CONJUGATE, N, ROWS
     )
     if CONJUGATE:
-        dr, di = tl.sum(dr, axis=0)[None, :], tl.sum(di, axis=0)[None, :]
+        dr, di = _sums(dr, di)
     if s == (length - 1) // TILE:
         ends_here = (first < steps) & (first + ROWS >= steps)
-        hr = tl.sum(tl.where(ends_here, xr, 0.0), axis=0)[None, :]
-        hi = tl.sum(tl.where(ends_here, xi, 0.0), axis=0)[None, :]
+        hr, hi = _sums(tl.where(ends_here, xr, 0.0), tl.where(ends_here, xi, 0.0))
         if BACK:  # the partner of the last step is the initial state, which has no row; and what goes back from there
             br, bi = _load_planes(initial + sequence * 2 * N + n, N, lam.dtype.element_ty)
             dr, di = _add_conj_times(dr, di, br, bi, hr, hi)
@@ -411,7 +410,19 @@ def _gather(
         broken = tl.max(tl.where(lives == 0, j, 0), axis=0)[None, :]
         re, im = tl.where(j >= broken, re, 0.0), tl.where(j >= broken, im, 0.0)
         reaches = broken == 0
-    return tl.sum(re, axis=0)[None, :], tl.sum(im, axis=0)[None, :], reaches
+    re, im = _sums(re, im)
+    return re, im, reaches
+
+
+@triton.jit
+def _sums(re, im):
+    """Over all segments or slots; both at once, as threads wait for each other for every sum."""
+    return tl.reduce((re, im), 0, _add, keep_dims=True)
+
+
+@triton.jit
+def _add(re, im, next_re, next_im):
+    return re + next_re, im + next_im
 
 
 @triton.jit
