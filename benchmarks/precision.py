@@ -1,12 +1,13 @@
-"""Training in bfloat16 against float32 on a GPU: the same recipe, seed and batches, and the losses side by side.
+"""Training in bfloat16 against float32 on a GPU: the same recipe, seeds and batches, and the losses side by side.
 
-    python benchmarks/precision.py [--recipe listops] [--steps 2000] [--runs runs/precision]
+    python benchmarks/precision.py [--recipe listops] [--steps 2000] [--seeds 2] [--runs runs/precision]
                                    [--json results/bench/precision.json] [--picture docs/pictures/precision.png]
 
 The schedule is shortened to the steps, and dropout left out, whose masks would differ. Runs that have ended are kept.
 """
 
 import argparse
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,15 @@ def trained(recipe: linrnn.recipes.Recipe, folder: Path, precision: Any, device:
 
 
 def draw(results: list[dict[str, Any]], title: str, path: Path) -> None:
-    figure, axes = style.subplots(1, 2, width=4.5, height=3.4)
-    for row, colour, line in zip(results, (style.BLACK, style.BLUE), ("-", "--"), strict=True):
-        axes[0, 0].plot(row["steps"], row["loss"], color=colour, ls=line, label=row["precision"])
-        accuracy = [100 * value for value in row["validation_accuracy"]]
-        axes[0, 1].plot(row["steps"], accuracy, color=colour, ls=line, label=row["precision"])
-    axes[0, 0].set(xlabel="step", ylabel="training loss", title="Loss")
-    axes[0, 1].set(xlabel="step", ylabel="validation accuracy, %", title="Accuracy")
+    seeds = sorted({row["seed"] for row in results})
+    figure, axes = style.subplots(len(seeds), 2, width=4.5, height=3.0)
+    for row in results:
+        colour, line = (style.BLACK, "-") if row["precision"] == "float32" else (style.BLUE, "--")
+        loss, accuracy = axes[seeds.index(row["seed"])]
+        loss.plot(row["steps"], row["loss"], color=colour, ls=line, label=row["precision"])
+        accuracy.plot(row["steps"], [100 * x for x in row["validation_accuracy"]], color=colour, ls=line)
+        loss.set(xlabel="step", ylabel="training loss", title=f"Loss, seed {row['seed']}")
+        accuracy.set(xlabel="step", ylabel="validation accuracy, %", title=f"Accuracy, seed {row['seed']}")
     axes[0, 0].legend(frameon=False)
     figure.suptitle(title)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,21 +53,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", default="listops")
     parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--seeds", type=int, default=2, help="how many")
     parser.add_argument("--runs", type=Path, default=Path("runs/precision"), help="where runs are kept")
     parser.add_argument("--device")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--picture", type=Path)
     arguments = parser.parse_args()
     changes = [f"training.steps={arguments.steps}", f"training.eval_every={max(1, arguments.steps // EVALUATIONS)}"]
-    recipe = override(linrnn.recipes.get(arguments.recipe), [*changes, "model.dropout=0"])
     results = []
-    for precision in PRECISIONS:
-        run = trained(recipe, arguments.runs / f"{arguments.recipe}-{precision}", precision, arguments.device)
+    for seed, precision in itertools.product(range(arguments.seeds), PRECISIONS):
+        recipe = override(linrnn.recipes.get(arguments.recipe), [*changes, "model.dropout=0", f"training.seed={seed}"])
+        run = trained(recipe, arguments.runs / f"{arguments.recipe}-{precision}-{seed}", precision, arguments.device)
         records, summary = run.metrics(), run.summary or {}
         results.append(
             {
                 "recipe": arguments.recipe,
                 "precision": summary["precision"],
+                "seed": seed,
                 "test_accuracy": summary["test"]["last"],
                 "steps_per_second": summary["steps_per_second"],
                 "steps": [record["step"] for record in records],
@@ -72,9 +77,13 @@ def main() -> None:
                 "validation_accuracy": [record["accuracy"] for record in records],
             }
         )
-    apart = [abs(a - b) for a, b in zip(results[0]["loss"], results[1]["loss"], strict=True)]
-    print(f"losses differ by {max(apart):.4f} at most, {sum(apart) / len(apart):.4f} on average")
-    command = f"python benchmarks/precision.py --recipe {arguments.recipe} --steps {arguments.steps}"
+    for one, other in zip(results[::2], results[1::2], strict=True):
+        apart = [abs(a - b) for a, b in zip(one["loss"], other["loss"], strict=True)]
+        mean = sum(apart) / len(apart)
+        print(f"seed {one['seed']}: losses differ by {max(apart):.4f} at most, {mean:.4f} on average")
+    command = "python benchmarks/precision.py " + " ".join(
+        f"--{name} {getattr(arguments, name)}" for name in ("recipe", "steps", "seeds")
+    )
     measure.record(arguments.json, command, results)
     if arguments.picture is not None:
         draw(results, f"{arguments.recipe}: float32 and bfloat16", arguments.picture)

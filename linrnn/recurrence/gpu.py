@@ -32,7 +32,7 @@ BACKWARD: dict[int, Tiles] = {
     4: ((0, (16, 64, 2, 4)),),
     8: ((0, (8, 32, 1, 4)),),
 }
-FEW, LONG = 160, 1024  # with fewer blocks of 32 channels than that, sequences of so many steps are left to `gpu_long`
+FEW, LONG = 5000, 1024  # sequences with fewer channels in all, and so many steps, are left to `gpu_long`
 FUSED = {"enable_fp_fusion": True}  # a·b + c in one instruction, for all kernels: not every version of Triton's default
 
 
@@ -169,7 +169,7 @@ def _few(u: Tensor, offsets: Tensor | None = None) -> bool:
     batch, length, *directions, _, n = u.shape
     if offsets is not None:
         batch, length = len(offsets) - 1, length // (len(offsets) - 1)
-    return batch * math.prod(directions) * triton.cdiv(n, 32) < FEW and length >= LONG
+    return batch * math.prod(directions) * n < FEW and length >= LONG
 
 
 def channels(block: int, n: int) -> int:
