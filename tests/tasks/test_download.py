@@ -94,7 +94,7 @@ def test_a_file_comes_once(server: str) -> None:
     assert files() == ["it.tar.gz"]
 
 
-@pytest.mark.parametrize("checksum", [f"sha256:{hashlib.sha256(CONTENT).hexdigest()}", None])
+@pytest.mark.parametrize("checksum", [f"sha256:{hashlib.sha256(CONTENT).hexdigest()}", None], ids=["sha256", "none"])
 def test_other_checksums_and_none(server: str, checksum: str | None) -> None:
     path = download(archive(server, "good", checksum=checksum))
     assert sha256(path) == hashlib.sha256(CONTENT).hexdigest()
