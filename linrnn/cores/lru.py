@@ -18,6 +18,7 @@ from linrnn.recurrence.planes import from_planes, multiply
 
 Parameterization = Literal["stable_exp", "exp", "real_imag"]
 ALIGNED = 8  # where sequences are packed end to end, each starts at a multiple of so many steps
+WIDE = 16  # on a GPU there are as many states: rows then begin where memory moves numbers at once
 LAMBDA: dict[str, tuple[str, ...]] = {  # the parameters of Λ
     "stable_exp": ("nu_log", "theta_log"),
     "exp": ("nu", "theta"),
@@ -161,23 +162,25 @@ class LRU(Core):
         group: "torch.distributed.ProcessGroup | None",
     ) -> tuple[Tensor, Tensor | None]:
         c = self._chunk(u) if resets is None and group is None else 1
+        N, initial = self.d_state, self._zero_state(u.shape[0]) if state is None else state
         if c > 1:
-            initial = self._zero_state(u.shape[0]) if state is None else state
-            y, starts, final = chunked(u, prepare([self], u)[0], initial)
+            weights = prepare([self], u)[0]
+            y, starts, final = chunked(u, weights, _pad(initial, weights.lam.shape[1] - N))
             if self.bidirectional:
                 return y, None
-            return y, final if lengths is None else self._state_inside(u, starts, lengths, c)
-        lam, B, C, _ = self._planes()
-        Bu = F.linear(u, B.flatten(0, 1)).unflatten(-1, (2, self.d_state))
-        x, final = scan_planes(Bu, lam, state, resets=resets, group=group)
-        y = F.linear(x.flatten(-2), C[..., : self.d_state].flatten(1))
-        if self.bidirectional:
+            return y, final[..., :N] if lengths is None else self._state_inside(u, starts[..., :N], lengths, c)
+        lam, B, C, _ = _wide(self._planes(), u)
+        Bu = F.linear(u, B.flatten(0, 1)).unflatten(-1, lam.shape)
+        C, *C_back = C.split(lam.shape[1], dim=-1)
+        x, final = scan_planes(Bu, lam, _pad(initial, lam.shape[1] - N), resets=resets, group=group)
+        y = F.linear(x.flatten(-2), C.flatten(1))
+        if C_back:
             x, _ = scan_planes(Bu, lam, reverse=True, resets=resets, group=group)
-            y = y + F.linear(x.flatten(-2), C[..., self.d_state :].flatten(1))
+            y = y + F.linear(x.flatten(-2), C_back[0].flatten(1))
             return self._add_Du(y, u), None
         if lengths is not None:
-            final = last_real(x, lengths, self._zero_state(u.shape[0]) if state is None else state)
-        return self._add_Du(y, u), final
+            final = last_real(x[..., :N], lengths, initial)
+        return self._add_Du(y, u), final[..., :N]
 
     def folded(
         self, x: Tensor, scale: Tensor, shift: Tensor, offsets: Tensor | None = None, weights: Weights | None = None
@@ -192,14 +195,15 @@ class LRU(Core):
         """
         weights = prepare([self], x, aligned=offsets is not None)[0] if weights is None else weights
         weights = fold(weights, scale, shift)
-        initial = self._zero_state(len(x) if offsets is None else len(offsets) - 1)
+        sequences = len(x) if offsets is None else len(offsets) - 1
+        initial = weights.lam.new_zeros(sequences, *weights.lam.shape)
         if weights.of_u.shape[1] > self.d_model:
             y, _, _ = chunked(x, weights, initial, offsets)
             chunk = weights.of_u.shape[1]
             assert weights.bias is not None
             return y.view(len(x), -1, chunk), None, weights.bias[-chunk:]
-        C, *C_back = weights.of_x.split(2 * self.d_state, dim=1)
-        Bu = F.linear(x, weights.of_u, weights.bias).unflatten(-1, (2, self.d_state))
+        C, *C_back = weights.of_x.split(weights.lam.numel(), dim=1)
+        Bu = F.linear(x, weights.of_u, weights.bias).unflatten(-1, weights.lam.shape)
         states, _ = op.scan(Bu, weights.lam, initial, None, False, offsets)
         y = F.linear(states.flatten(-2), C)
         if C_back:
@@ -262,5 +266,25 @@ def prepare(layers: Sequence[LRU], u: Tensor, aligned: bool = False) -> list[Wei
     learned = [layer._learned() for layer in layers]
     with torch.autocast(u.device.type, enabled=False):
         stacked = {name: torch.stack([each[name] for each in learned]) for name in learned[0]}
-        lam, of_u, of_x, _ = make(*first._planes(stacked), c, dtype)
+        lam, of_u, of_x, _ = make(*_wide(first._planes(stacked), u), c, dtype)
     return [Weights(*parts) for parts in zip(lam.unbind(), of_u.unbind(), of_x.unbind(), strict=True)]
+
+
+def _wide(planes: Planes, u: Tensor) -> Planes:
+    """With states that stay zero and are not read, where more of them take less time."""
+    lam, B, C, D = planes
+    N = lam.shape[-1]
+    more = -N % _multiple(u)
+    if not more:
+        return planes
+    C = torch.cat([_pad(part, more) for part in C.split(N, dim=-1)], dim=-1)
+    return Planes(_pad(lam, more), F.pad(B, (0, 0, 0, more)), C, D)
+
+
+def _multiple(u: Tensor) -> int:
+    """There are so many states, or a multiple."""
+    return WIDE if u.is_cuda else 1
+
+
+def _pad(planes: Tensor, more: int) -> Tensor:
+    return F.pad(planes, (0, more)) if more else planes

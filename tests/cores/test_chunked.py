@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import linrnn
+from linrnn.cores import lru
 from linrnn.cores.chunked import chunk_size
 from linrnn.cores.lru import Parameterization, prepare
 from tests.helpers import gradients, oracle, relative_error
@@ -18,40 +19,43 @@ LENGTHS = pytest.mark.parametrize("lengths", [None, torch.tensor([16, 7, 1, 0, 9
 DIRECTIONS = pytest.mark.parametrize("bidirectional", [False, True], ids=["causal", "bidirectional"])
 
 
-def in_chunks(monkeypatch: pytest.MonkeyPatch, c: int) -> None:
+def in_chunks(monkeypatch: pytest.MonkeyPatch, c: int, states: int = 1) -> None:
+    """And with states up to a multiple, as on a GPU."""
     monkeypatch.setattr(linrnn.LRU, "_chunk", lambda self, u: c)
+    monkeypatch.setattr(lru, "_multiple", lambda u: states)
 
 
-@pytest.mark.parametrize("c", [2, 4, 16])
+@pytest.mark.parametrize(("c", "states"), [(2, 1), (4, 1), (16, 1), (1, 4), (2, 4)])
 @pytest.mark.parametrize("parameterization", ["stable_exp", "real_imag"])
 @DIRECTIONS
 def test_the_papers_equation(
-    c: int, parameterization: Parameterization, bidirectional: bool, monkeypatch: pytest.MonkeyPatch
+    c: int, states: int, parameterization: Parameterization, bidirectional: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_chunks(monkeypatch, c)
+    in_chunks(monkeypatch, c, states)
     layer = linrnn.LRU(
         3, 5, r_min=0.5, r_max=0.99, parameterization=parameterization, bidirectional=bidirectional, **FLOAT64
     )
     u = torch.randn(2, 48, 3, **FLOAT64)
+    assert prepare([layer], u)[0].lam.shape[1] % states == 0
     y, state = layer(u)
     expected, final = oracle(layer, u)
     assert relative_error(y, expected) < 1e-12
     assert bidirectional or relative_error(state, final) < 1e-12
 
 
-@pytest.mark.parametrize("c", [2, 8])
+@pytest.mark.parametrize(("c", "states"), [(2, 1), (8, 1), (1, 4), (2, 4)])
 @LENGTHS
 @DIRECTIONS
 def test_outputs_states_and_gradients_are_those_of_the_scan(
-    c: int, lengths: Tensor | None, bidirectional: bool, monkeypatch: pytest.MonkeyPatch
+    c: int, states: int, lengths: Tensor | None, bidirectional: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layer = linrnn.LRU(6, 5, r_min=0.5, r_max=0.99, bidirectional=bidirectional, **FLOAT64)
     u = torch.randn(5, 16, 6, **FLOAT64, requires_grad=True)
     state = None if bidirectional else torch.randn(5, 2, 5, **FLOAT64, requires_grad=True)
     weights = torch.randn(5, 16, 6, **FLOAT64)
     results = []
-    for size in (1, c):
-        in_chunks(monkeypatch, size)
+    for size in ((1, 1), (c, states)):
+        in_chunks(monkeypatch, *size)
         y, final = layer(u, state, lengths=lengths)
         loss = (weights * y).sum() + (0 if final is None else final.square().sum())
         inputs = [u] if state is None else [u, state]
@@ -60,11 +64,11 @@ def test_outputs_states_and_gradients_are_those_of_the_scan(
         assert relative_error(came, expected) < 1e-11
 
 
-@pytest.mark.parametrize("c", [1, 2, 4, 16])
+@pytest.mark.parametrize(("c", "states"), [(1, 1), (2, 1), (4, 1), (16, 1), (1, 4), (2, 4)])
 @DIRECTIONS
-def test_folded_sequences_end_to_end(c: int, bidirectional: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folded_sequences_end_to_end(c: int, states: int, bidirectional: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each starts from zero, at a multiple of 8 steps: so chunks of 16 become 8."""
-    in_chunks(monkeypatch, c)
+    in_chunks(monkeypatch, c, states)
     layer = linrnn.LRU(6, 5, r_min=0.5, r_max=0.99, bidirectional=bidirectional, **FLOAT64)
     x, scale, shift = torch.randn(1, 48, 6, **FLOAT64), torch.randn(6, **FLOAT64), torch.randn(6, **FLOAT64)
     resets = torch.zeros(1, 48, dtype=torch.bool)
