@@ -33,6 +33,9 @@ BACKWARD: dict[int, Tiles] = {
     8: ((0, (8, 32, 1, 4)),),
 }
 FEW, LONG = 5000, 1024  # sequences with fewer channels in all, and so many steps, are left to `gpu_long`
+ASSEMBLY = tl.constexpr(not triton.knobs.runtime.interpret)  # the interpreter has none
+BFLOAT16_APART = tl.constexpr("shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;")
+FLOAT16_APART = tl.constexpr("{.reg .b16 a, b; mov.b32 {a, b}, $2; cvt.f32.f16 $0, a; cvt.f32.f16 $1, b;}")
 FUSED = {"enable_fp_fusion": True}  # a·b + c in one instruction, for all kernels: not every version of Triton's default
 
 
@@ -153,7 +156,8 @@ class _Plan:
     def options(self) -> dict[str, Any]:
         rows, block, warps, stages = self.tile
         warps = max(1, warps * self.block // block)
-        return {"N": self.n, "ROWS": rows, "BLOCK": self.block, "STAGES": stages, "num_warps": warps, **FUSED}
+        shape = {"N": self.n, "ROWS": rows, "BLOCK": self.block, "PAIRS": self.block >= 64 * warps}
+        return {**shape, "STAGES": stages, "num_warps": warps, **FUSED}
 
 
 def _plan(u: Tensor, tiles: Mapping[int, Tiles], offsets: Tensor | None) -> _Plan:
@@ -202,7 +206,7 @@ def _scan(
     u, lam, initial, resets, offsets, states, final, partner, partial, length,
     BEFORE: tl.constexpr, CONJUGATE: tl.constexpr, DIRECTIONS: tl.constexpr,
     REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr,
-    N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PAIRS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     b, n = _place(N, BLOCK)
     way = tl.program_id(1) if DIRECTIONS > 1 else 0
@@ -228,9 +232,9 @@ def _scan(
     for TILE in tl.static_range(ROWS, 0, 1 - ROWS):  # the whole tiles, then those of one step
         in_tile = _in_tile(n, row, N, TILE)
         for t in tl.range(0 if TILE > 1 else full, full if TILE > 1 else length, TILE, num_stages=STAGES):
-            ur, ui = _rows(tl.load(u + in_tile), lam.dtype.element_ty)
+            ur, ui = _rows(tl.load(u + in_tile), lam.dtype.element_ty, PAIRS)
             if CONJUGATE:
-                pr, pi = _rows(tl.load(partner + in_tile), lam.dtype.element_ty)
+                pr, pi = _rows(tl.load(partner + in_tile), lam.dtype.element_ty, PAIRS)
                 partner += TILE * row
             if RESETS:
                 cut = _cuts(resets_of_b, k + t * forth, length, forth, reverse, TILE)
@@ -262,7 +266,7 @@ def _scan(
 def _scan_backward(
     grad, states, lam, initial, grad_final, resets, offsets, grad_u, grad_initial, partial, length,
     REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr,
-    N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PAIRS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     b, n = _place(N, BLOCK)
     begin, length = _extent(offsets, b, length, OFFSETS)
@@ -287,8 +291,8 @@ def _scan_backward(
     for TILE in tl.static_range(ROWS, 0, 1 - ROWS):
         in_tile = _in_tile(n, ROW, N, TILE)
         for t in tl.range(0 if TILE > 1 else full, full if TILE > 1 else length, TILE, num_stages=STAGES):
-            vr, vi = _rows(tl.load(grad + in_tile), lam.dtype.element_ty)
-            xr, xi = _rows(tl.load(states + in_tile), lam.dtype.element_ty)
+            vr, vi = _rows(tl.load(grad + in_tile), lam.dtype.element_ty, PAIRS)
+            xr, xi = _rows(tl.load(states + in_tile), lam.dtype.element_ty, PAIRS)
             if RESETS:
                 cut = _cuts(resets_of_b, k + t * FORTH, length, FORTH, REVERSE, TILE)
             er, ei = zero, zero
@@ -362,28 +366,41 @@ def _in_tile(n, row, N: tl.constexpr, TILE: tl.constexpr):
 
 
 @triton.jit
-def _rows(tile, DTYPE: tl.constexpr):
-    """The rows of a tile, real and imaginary parts."""
+def _rows(tile, DTYPE: tl.constexpr, PAIRS: tl.constexpr):
+    """The rows of a tile, real and imaginary parts; with PAIRS a thread has two channels side by side."""
     re, im = _every_other(tile)
-    return _apart(re, DTYPE), _apart(im, DTYPE)
+    return _apart(re, DTYPE, PAIRS), _apart(im, DTYPE, PAIRS)
 
 
 @triton.jit
-def _apart(tile, DTYPE: tl.constexpr):
+def _apart(tile, DTYPE: tl.constexpr, PAIRS: tl.constexpr):
     """The tile row by row.
 
     A thread reads all rows of its channels from shared memory, so that this costs nothing. The compiler sees to that if
     the rows side by side are parted first: they were asked for by different threads.
     """
     if tile.shape[0] == 1:
-        rows = (tile.to(DTYPE),)
+        rows = (_wider(tile, DTYPE, PAIRS),)
     else:
         even, odd = _every_other(tile)
-        even, odd = _apart(even, DTYPE), _apart(odd, DTYPE)
+        even, odd = _apart(even, DTYPE, PAIRS), _apart(odd, DTYPE, PAIRS)
         rows = ()
         for r in tl.static_range(len(even)):
             rows = rows + (even[r], odd[r])
     return rows
+
+
+@triton.jit
+def _wider(x, DTYPE: tl.constexpr, PAIRS: tl.constexpr):
+    """x in the type of the state.
+
+    Of two halves in a word: a bfloat16 is the upper half of a float32, so that takes one instruction each, where the
+    compiler takes three for both. And it would keep what it has made of x before, in twice the registers.
+    """
+    if ASSEMBLY and PAIRS and x.dtype.primitive_bitwidth == 16 and DTYPE.primitive_bitwidth == 32:
+        apart: tl.constexpr = BFLOAT16_APART if x.dtype == tl.bfloat16 else FLOAT16_APART
+        return tl.inline_asm_elementwise(apart, "=r,=r,r", [x], tl.float32, is_pure=False, pack=2)
+    return x.to(DTYPE)
 
 
 @triton.jit
@@ -397,7 +414,7 @@ def _cuts(resets, k, length, forth, reverse, TILE: tl.constexpr):
     later = k + tl.arange(0, TILE)[:, None] * forth
     if reverse:
         later += 1
-    return _apart(tl.load(resets + later, mask=later < length, other=0), tl.int1)
+    return _apart(tl.load(resets + later, mask=later < length, other=0), tl.int1, False)
 
 
 @triton.jit

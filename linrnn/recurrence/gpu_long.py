@@ -31,6 +31,7 @@ from linrnn.recurrence.gpu import (
     _options,
     _step,
     _store_planes,
+    _wider,
     channels,
 )
 
@@ -39,7 +40,6 @@ from linrnn.recurrence.gpu import (
 FORWARD = {2: (32, 8, 32, 4, 128), 4: (16, 8, 32, 4, 128), 8: (4, 16, 32, 4, 168)}
 BACKWARD = {2: (16, 8, 32, 4, 168), 4: (8, 8, 32, 4, 128), 8: (4, 16, 32, 4, 168)}
 FILL = 4096  # words that a program empties
-ASSEMBLY = tl.constexpr(not triton.knobs.runtime.interpret)  # the interpreter has none
 EMPTY = tl.constexpr(-1)  # as a float not a number; -2, another such, is published in its place
 
 
@@ -187,7 +187,6 @@ def _scan(
     qr, qi = _ask(partner, limit_partner, N, row, PARTNERS)  # on their way while this program waits
     cr, ci = _look_back(ends, powers + n, lane * slots, s, tiles, groups, er, ei, whole, RESETS, N, BLOCK, GROUP)
     xr, xi = _step(pr, pi, cr + zero, ci + zero, fr, fi)
-    ur, ui = _afresh(ur, ROWS), _afresh(ui, ROWS)
     xr, xi, dr, di = _write(
         states + at, lr, li, xr, xi, ur, ui, qr, qi, cut, limit, row, RESETS, BACK, BEFORE, CONJUGATE, N, ROWS
     )
@@ -250,7 +249,7 @@ def _write(
     er, ei = tl.zeros_like(lr), tl.zeros_like(li)
     for r in tl.static_range(ROWS):
         there = r < limit
-        vr, vi = ur[r].to(lr.dtype), ui[r].to(lr.dtype)
+        vr, vi = _wider(ur[r], lr.dtype, True), _wider(ui[r], lr.dtype, True)
         if RESETS and not BACK:
             xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
         yr, yi = xr, xi
@@ -258,7 +257,7 @@ def _write(
         if not BEFORE:
             yr, yi = nr, ni
         if CONJUGATE:
-            wr, wi = qr[r].to(lr.dtype), qi[r].to(lr.dtype)
+            wr, wi = _wider(qr[r], lr.dtype, True), _wider(qi[r], lr.dtype, True)
             if RESETS and BACK:
                 wr, wi = tl.where(cut[r], 0.0, wr), tl.where(cut[r], 0.0, wi)
             er, ei = _add_conj_times(er, ei, wr, wi, yr, yi)
@@ -290,7 +289,7 @@ def _walk(ur, ui, lr, li, Rr, Ri, cut, RESETS: tl.constexpr, ROWS: tl.constexpr)
         if RESETS:
             xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
             ar, ai = tl.where(cut[r], 0.0, ar), tl.where(cut[r], 0.0, ai)
-        xr, xi = _step(lr, li, xr, xi, ur[r].to(lr.dtype), ui[r].to(lr.dtype))
+        xr, xi = _step(lr, li, xr, xi, _wider(ur[r], lr.dtype, True), _wider(ui[r], lr.dtype, True))
     return ar, ai, xr, xi
 
 
@@ -300,7 +299,7 @@ def _walk_back(vr, vi, lr, li, Rr, Ri, cut, RESETS: tl.constexpr, ROWS: tl.const
     ar, ai = Rr, Ri
     gr, gi = tl.zeros_like(lr), tl.zeros_like(li)
     for r in tl.static_range(ROWS):
-        gr, gi = _step_back(lr, li, gr, gi, vr[r].to(lr.dtype), vi[r].to(lr.dtype), r)
+        gr, gi = _step_back(lr, li, gr, gi, _wider(vr[r], lr.dtype, True), _wider(vi[r], lr.dtype, True), r)
         if RESETS:
             gr, gi = tl.where(cut[r], 0.0, gr), tl.where(cut[r], 0.0, gi)
             ar, ai = tl.where(cut[r], 0.0, ar), tl.where(cut[r], 0.0, ai)
@@ -429,18 +428,6 @@ def _add(re, im, next_re, next_im):
 def _missing(re, im, lives):
     """Of each slot, whether a number in it is missing; whole slots, so that loads stay wide."""
     return tl.max(((re == EMPTY) | (im == EMPTY) | (lives == EMPTY)).to(tl.int32), axis=1)[:, None]
-
-
-@triton.jit
-def _afresh(u, ROWS: tl.constexpr):
-    """The same numbers, which the compiler takes for new ones: else it keeps them all in float32 for the next walk."""
-    if not ASSEMBLY or u[0].dtype.primitive_bitwidth != 16:
-        return u
-    kept = ()
-    for r in tl.static_range(ROWS):
-        same = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [u[r]], u[r].dtype, is_pure=False, pack=2)
-        kept = kept + (same,)
-    return kept
 
 
 @triton.jit
