@@ -256,7 +256,11 @@ def test_a_constant_input_over_many_tiles(kernels: ModuleType, monkeypatch: pyte
 @gpu_only
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize(
-    ("batch", "length", "n"), [(50, 1024, 384), (4, 4000, 192), (32, 16384, 256), (1, 16384, 256), (1, 131072, 512)]
+    ("batch", "length", "n"),
+    [
+        *[(50, 1024, 384), (128, 400, 270), (33, 200, 771), (32, 4096, 192), (32, 16384, 256)],
+        *[(4, 4000, 192), (256, 2000, 16), (1, 16384, 256), (1, 131072, 512)],  # few and long
+    ],
 )
 def test_real_sizes(dtype: torch.dtype, batch: int, length: int, n: int) -> None:
     check_on_gpu(problem(batch, length, n, dtype, radius=(0.9, 0.9999), device="cuda"))
