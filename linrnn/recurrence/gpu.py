@@ -399,7 +399,7 @@ def _wider(x, DTYPE: tl.constexpr, PAIRS: tl.constexpr):
     """
     if ASSEMBLY and PAIRS and x.dtype.primitive_bitwidth == 16 and DTYPE.primitive_bitwidth == 32:
         apart: tl.constexpr = BFLOAT16_APART if x.dtype == tl.bfloat16 else FLOAT16_APART
-        return tl.inline_asm_elementwise(apart, "=r,=r,r", [x], tl.float32, is_pure=False, pack=2)
+        return tl.inline_asm_elementwise(apart, "=&r,=&r,r", [x], tl.float32, is_pure=False, pack=2)
     return x.to(DTYPE)
 
 
