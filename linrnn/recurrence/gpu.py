@@ -391,15 +391,15 @@ def _apart(tile, DTYPE: tl.constexpr, PAIRS: tl.constexpr):
 
 
 @triton.jit
-def _wider(x, DTYPE: tl.constexpr, PAIRS: tl.constexpr):
+def _wider(x, DTYPE: tl.constexpr, PAIRS: tl.constexpr, KEEPS: tl.constexpr = True):
     """x in the type of the state.
 
     Of two halves in a word: a bfloat16 is the upper half of a float32, so that takes one instruction each, where the
-    compiler takes three for both. And it would keep what it has made of x before, in twice the registers.
+    compiler takes three for both. It KEEPS what it has made of x before, in twice the registers, or makes it again.
     """
     if ASSEMBLY and PAIRS and x.dtype.primitive_bitwidth == 16 and DTYPE.primitive_bitwidth == 32:
         apart: tl.constexpr = BFLOAT16_APART if x.dtype == tl.bfloat16 else FLOAT16_APART
-        return tl.inline_asm_elementwise(apart, "=&r,=&r,r", [x], tl.float32, is_pure=False, pack=2)
+        return tl.inline_asm_elementwise(apart, "=&r,=&r,r", [x], tl.float32, is_pure=KEEPS, pack=2)
     return x.to(DTYPE)
 
 

@@ -249,7 +249,7 @@ def _write(
     er, ei = tl.zeros_like(lr), tl.zeros_like(li)
     for r in tl.static_range(ROWS):
         there = r < limit
-        vr, vi = _wider(ur[r], lr.dtype, True), _wider(ui[r], lr.dtype, True)
+        vr, vi = _anew(ur[r], ui[r], lr.dtype)
         if RESETS and not BACK:
             xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
         yr, yi = xr, xi
@@ -257,7 +257,7 @@ def _write(
         if not BEFORE:
             yr, yi = nr, ni
         if CONJUGATE:
-            wr, wi = _wider(qr[r], lr.dtype, True), _wider(qi[r], lr.dtype, True)
+            wr, wi = _anew(qr[r], qi[r], lr.dtype)
             if RESETS and BACK:
                 wr, wi = tl.where(cut[r], 0.0, wr), tl.where(cut[r], 0.0, wi)
             er, ei = _add_conj_times(er, ei, wr, wi, yr, yi)
@@ -289,7 +289,8 @@ def _walk(ur, ui, lr, li, Rr, Ri, cut, RESETS: tl.constexpr, ROWS: tl.constexpr)
         if RESETS:
             xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
             ar, ai = tl.where(cut[r], 0.0, ar), tl.where(cut[r], 0.0, ai)
-        xr, xi = _step(lr, li, xr, xi, _wider(ur[r], lr.dtype, True), _wider(ui[r], lr.dtype, True))
+        vr, vi = _anew(ur[r], ui[r], lr.dtype)
+        xr, xi = _step(lr, li, xr, xi, vr, vi)
     return ar, ai, xr, xi
 
 
@@ -299,7 +300,8 @@ def _walk_back(vr, vi, lr, li, Rr, Ri, cut, RESETS: tl.constexpr, ROWS: tl.const
     ar, ai = Rr, Ri
     gr, gi = tl.zeros_like(lr), tl.zeros_like(li)
     for r in tl.static_range(ROWS):
-        gr, gi = _step_back(lr, li, gr, gi, _wider(vr[r], lr.dtype, True), _wider(vi[r], lr.dtype, True), r)
+        wr, wi = _anew(vr[r], vi[r], lr.dtype)
+        gr, gi = _step_back(lr, li, gr, gi, wr, wi, r)
         if RESETS:
             gr, gi = tl.where(cut[r], 0.0, gr), tl.where(cut[r], 0.0, gi)
             ar, ai = tl.where(cut[r], 0.0, ar), tl.where(cut[r], 0.0, ai)
@@ -312,6 +314,12 @@ def _step_back(lr, li, gr, gi, vr, vi, r: tl.constexpr):
     if r == 0:
         return vr + gr, vi + gi
     return _step(lr, li, gr, gi, vr, vi)
+
+
+@triton.jit
+def _anew(re, im, DTYPE: tl.constexpr):
+    """In the type of the state, made again for each walk: what is kept between them is as small as in memory."""
+    return _wider(re, DTYPE, True, False), _wider(im, DTYPE, True, False)
 
 
 @triton.jit
