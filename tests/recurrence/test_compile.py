@@ -19,8 +19,8 @@ from linrnn.recurrence import gpu
 
 def conversions(kernel, u, tiles, constants):
     options = gpu._options(None, None, False) | gpu._plan(u, tiles, None).options | constants
-    single = ("lam", "initial", "final", "grad_final", "grad_initial", "partial")
-    types = dict.fromkeys(("u", "states", "grad", "grad_u"), "*bf16") | dict.fromkeys(single, "*fp32") | {"length": "i32"}
+    half, single = "u states grad grad_u", "lam initial final grad_final grad_initial partial"
+    types = dict.fromkeys(half.split(), "*bf16") | dict.fromkeys(single.split(), "*fp32") | {"length": "i32"}
     types = {name: types.get(name, "constexpr") for name in kernel.arg_names}
     if kernel is gpu._scan:
         types["partial"] = "constexpr"  # there is none, nor a partner
