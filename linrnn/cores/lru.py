@@ -162,7 +162,8 @@ class LRU(Core):
         group: "torch.distributed.ProcessGroup | None",
     ) -> tuple[Tensor, Tensor | None]:
         c = self._chunk(u) if resets is None and group is None else 1
-        N, initial = self.d_state, self._zero_state(u.shape[0]) if state is None else state
+        N = self.d_state
+        initial = self._zero_state(u.shape[0]) if state is None else state
         if c > 1:
             weights = prepare([self], u)[0]
             y, starts, final = chunked(u, weights, _pad(initial, weights.lam.shape[1] - N))
