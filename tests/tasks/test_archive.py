@@ -262,7 +262,11 @@ def test_a_damaged_header_does_not_pass_for_the_end(tmp_path: Path) -> None:
         unpack(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"hello, this is no archive", gzip.compress(b"just text"), b"PK\3\4nothing"])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"hello, this is no archive", gzip.compress(b"just text", mtime=0), b"PK\3\4nothing"],
+    ids=["nothing", "text", "compressed text", "a zip's first bytes"],
+)
 def test_what_is_no_archive_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "it.tar.gz"
     path.write_bytes(content)
