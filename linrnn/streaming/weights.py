@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from linrnn.cores import LRU
-from linrnn.model import BatchNorm, Block, Model
+from linrnn.model import Block, Model
+from linrnn.norm import BatchNorm
 from linrnn.recurrence.op import carry_dtype
 
 

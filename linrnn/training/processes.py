@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from linrnn.errors import wrong_value
-from linrnn.model import BatchNorm
+from linrnn.norm import BatchNorm
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.multiprocessing.spawn import start_processes
 
-from linrnn.model import BatchNorm
+from linrnn.norm import BatchNorm
 from linrnn.training import Run, checkpoint
 from linrnn.training.processes import Processes
 from tests.helpers import relative_error
