@@ -1,5 +1,9 @@
 import os
 
+# Read when PyTorch loads OpenMP: processes of tests share the cores, and threads that spin while they wait, as they do
+# by default, take them from each other.
+os.environ["OMP_WAIT_POLICY"] = "passive"
+
 import pytest
 import torch
 
