@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from linrnn.cores import LRU
-from linrnn.errors import shape, wrong_type, wrong_value
+from linrnn.errors import check_integer, shape, wrong_type, wrong_value
 from linrnn.model import Model, ModelState
 from linrnn.recurrence.op import carry_dtype
 from linrnn.streaming import reference
@@ -43,10 +43,7 @@ class Stream:
         if not isinstance(model, Model):
             raise wrong_type("model", "a linrnn.Model", type(model).__name__)
         model._require_streaming("Stream")
-        if isinstance(batch, bool) or not isinstance(batch, int):
-            raise wrong_type("batch", "an integer", repr(batch))
-        if batch < 1:
-            raise wrong_value("batch", "at least 1", batch)
+        check_integer("batch", batch, 1)
         parameter = next(model.parameters())
         if dtype not in (None, parameter.dtype, *HALF):
             raise wrong_value("dtype", f"None, {parameter.dtype} as the model, torch.bfloat16 or torch.float16", dtype)
