@@ -27,14 +27,19 @@ class Processes:
         return self.rank == 0
 
     def device(self, wanted: str | None) -> torch.device:
+        """The one to run on; a GPU with a number becomes the current one, whose generator checkpoints hold."""
         try:
             device = torch.device(wanted or ("cuda" if torch.cuda.is_available() else "cpu"))
         except RuntimeError as error:
             raise wrong_value("device", "cpu, cuda or cuda:0", repr(wanted)) from error
-        if device.type == "cuda" and not torch.cuda.is_available():
-            raise wrong_value("device", "one that is here", f"{wanted}, but there is no GPU")
+        if device.type not in ("cpu", "cuda"):
+            raise wrong_value("device", "cpu, cuda or cuda:0", repr(wanted))
+        gpus = torch.cuda.device_count()
+        if device.type == "cuda" and (device.index or 0) >= gpus:
+            raise wrong_value("device", "one that is here", f"{wanted}, but there {_count(gpus)}")
         if device.type == "cuda" and self.count > 1:
             device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        if device.type == "cuda" and device.index is not None:
             torch.cuda.set_device(device)
         return device
 
@@ -71,6 +76,10 @@ class Processes:
     def wait(self) -> None:
         if self.count > 1:
             dist.barrier()
+
+
+def _count(gpus: int) -> str:
+    return {0: "is no GPU", 1: "is one GPU"}.get(gpus, f"are {gpus} GPUs")
 
 
 @contextmanager

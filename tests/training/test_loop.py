@@ -322,7 +322,7 @@ def test_an_error_before_the_first_step_leaves_no_folder(tmp_path: Path, change:
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("device", ["nonsense", "cuda"])
+@pytest.mark.parametrize("device", ["nonsense", "meta", "cuda", "cuda:99"])
 def test_a_device_that_is_not_there(tmp_path: Path, device: str) -> None:
     if device == "cuda" and torch.cuda.is_available():
         pytest.skip("it is")
