@@ -236,6 +236,13 @@ def test_runs(run: Run) -> None:
     assert cells == ["first", "tiny", "lru", "6 of 6", *accuracies, speed, "done"]
 
 
+def test_a_narrow_window_cuts_no_name_off(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs with a long name in common can be told apart."""
+    monkeypatch.setattr(cli.out, "_width", 50)
+    assert "…" not in linrnn("runs", run.folder.parent)
+    assert "…" not in linrnn("recipes").partition("field")[2]
+
+
 @pytest.mark.parametrize("example", [0, 7, 44])
 def test_stream(run: Run, example: int) -> None:
     """The last prediction is the one of the whole sequence at once."""

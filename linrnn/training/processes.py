@@ -1,5 +1,6 @@
 """One process or several: data-parallel training as `torchrun` starts it."""
 
+import inspect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,7 +57,11 @@ class Processes:
         for module in model.modules():
             if isinstance(module, BatchNorm):
                 module.group = dist.group.WORLD
-        return nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
+        parallel: Any = nn.parallel.DistributedDataParallel
+        names = inspect.signature(parallel).parameters
+        sync = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"  # its older name
+        wrapped: nn.Module = parallel(model, **{sync: False})  # they are equal, and the first evaluates alone
+        return wrapped
 
     def mean(self, x: Tensor) -> Tensor:
         if self.count > 1:

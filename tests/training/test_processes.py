@@ -48,6 +48,7 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
     """Losses, accuracies, and the end: weights, moments and batch norm's running statistics, to rounding."""
     came = run_command("train", "tiny", "--out", tmp_path / "two", *changes(*CHANGES), processes=2)
     assert came.returncode == 0, came.stderr
+    assert "Warning" not in came.stderr
     assert came.stdout.count("on test with the weights") == 1, "one process shows the summary"
     two, one = Run.open(tmp_path / "two"), train_tiny(tmp_path / "one", *CHANGES)
     records, expected = two.metrics(), one.metrics()
