@@ -57,6 +57,12 @@ def main() -> None:
             raise
         _say(str(error))
         sys.exit(2)
+    except (RuntimeError, MemoryError) as error:
+        on_cpu = "can't allocate memory" in str(error)  # all that tells PyTorch's error there from others
+        if "LINRNN_TRACEBACK" in os.environ or not (on_cpu or isinstance(error, torch.OutOfMemoryError | MemoryError)):
+            raise
+        _say("out of memory: try a smaller training.batch_size, model.d_model or model.d_state")
+        sys.exit(1)
 
 
 @app.command()

@@ -130,7 +130,7 @@ def _sha256(tensors: dict[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name in sorted(tensors):
         digest.update(name.encode())
-        digest.update(tensors[name].flatten().view(torch.uint8).numpy())
+        digest.update(tensors[name].flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
