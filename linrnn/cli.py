@@ -40,7 +40,7 @@ Weights = Annotated[Literal["best", "last"], typer.Option(help="By validation ac
 
 
 def main() -> None:
-    """Run the command; a user's mistake is one line, not a traceback."""
+    """Run the command; a user's mistake is one line, not a traceback. Typer exits with 130 after Ctrl-C."""
     try:
         app()
     except training.InterruptedRun as error:
@@ -49,9 +49,6 @@ def main() -> None:
     except training.NonFiniteLossError as error:
         _say(str(error))
         sys.exit(1)
-    except KeyboardInterrupt:
-        _say("stopped at once; the last checkpoint is as it was")
-        sys.exit(130)
     except (ValueError, TypeError, OSError) as error:
         if "LINRNN_TRACEBACK" in os.environ:
             raise

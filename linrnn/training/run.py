@@ -57,7 +57,10 @@ class Run:
     def summary(self) -> dict[str, Any] | None:
         """None until the run has ended."""
         path = self.folder / SUMMARY
-        return json.loads(path.read_text()) if path.is_file() else None
+        try:
+            return json.loads(path.read_text()) if path.is_file() else None
+        except ValueError as error:
+            raise ValueError(f"{path}: expected the summary of a run: {error}") from error
 
     def finish(self, summary: dict[str, Any]) -> None:
         write(self.folder / SUMMARY, _json(summary))

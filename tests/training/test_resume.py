@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import random
+import re
 import shutil
 import signal
 from collections.abc import Iterator
@@ -167,6 +168,13 @@ def test_parts_of_files_are_cleared_away(short: Run, stopped: Run) -> None:
     (stopped.folder / ".summary.json.1234").write_bytes(b"{")
     assert_same_end(resume(stopped.folder, QUIET), short)
     assert list(stopped.folder.rglob(".*")) == []
+
+
+def test_a_damaged_summary_is_named(stopped: Run) -> None:
+    path = stopped.folder / "summary.json"
+    path.write_text("{")
+    with pytest.raises(ValueError, match=f"{re.escape(str(path))}: expected the summary of a run"):
+        resume(stopped.folder, QUIET)
 
 
 @pytest.mark.parametrize("kind", ["nothing", "empty", "model", "not-json"])
