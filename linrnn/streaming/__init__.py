@@ -4,6 +4,7 @@ import copy
 import importlib.util
 from collections.abc import Callable
 from types import ModuleType
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -113,6 +114,10 @@ class Stream:
         which = which.to(self._inputs.device)
         for tensor in _tensors(self._state):
             tensor.masked_fill_(which.view(-1, *[1] * (tensor.dim() - 1)), 0)
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        """A copy's step would move the state of this one, to which it is bound."""
+        raise TypeError("Stream: expected no copy; make another of the same model and set its `state` to this one's")
 
     @torch.no_grad()
     def refresh(self) -> None:
