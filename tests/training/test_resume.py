@@ -166,8 +166,9 @@ def test_the_best_of_the_checkpoint_before_is_still_there(tmp_path: Path, monkey
 def test_parts_of_files_are_cleared_away(short: Run, stopped: Run) -> None:
     (stopped.checkpoints / ".step-000000050.safetensors.1234").write_bytes(b"half")
     (stopped.folder / ".summary.json.1234").write_bytes(b"{")
+    (stopped.folder / ".notes.txt").write_text("the user's own")
     assert_same_end(resume(stopped.folder, QUIET), short)
-    assert list(stopped.folder.rglob(".*")) == []
+    assert [path.name for path in stopped.folder.rglob(".*")] == [".notes.txt"]
 
 
 def test_a_damaged_summary_is_named(stopped: Run) -> None:
