@@ -9,7 +9,7 @@ import torch
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from linrnn import cli_bench, cli_data, cli_figure, cli_table, presets, tasks, training
 from linrnn import recipes as recipe_table
@@ -40,7 +40,7 @@ Weights = Annotated[Literal["best", "last"], typer.Option(help="By validation ac
 
 
 def main() -> None:
-    """Run the command; a user's mistake is one line, not a traceback."""
+    """Run the command; a user's mistake is one line, not a traceback. Typer exits with 130 after Ctrl-C."""
     try:
         app()
     except training.InterruptedRun as error:
@@ -49,14 +49,17 @@ def main() -> None:
     except training.NonFiniteLossError as error:
         _say(str(error))
         sys.exit(1)
-    except KeyboardInterrupt:
-        _say("stopped at once; the last checkpoint is as it was")
-        sys.exit(130)
     except (ValueError, TypeError, OSError) as error:
         if "LINRNN_TRACEBACK" in os.environ:
             raise
         _say(str(error))
         sys.exit(2)
+    except (RuntimeError, MemoryError) as error:
+        on_cpu = "can't allocate memory" in str(error)  # all that tells PyTorch's error there from others
+        if "LINRNN_TRACEBACK" in os.environ or not (on_cpu or isinstance(error, torch.OutOfMemoryError | MemoryError)):
+            raise
+        _say("out of memory: try a smaller training.batch_size, model.d_model or model.d_state")
+        sys.exit(1)
 
 
 @app.command()
@@ -91,7 +94,7 @@ def train(
 
     **Examples**
 
-    - `linrnn train`: an LRU learns to compare two symbols a thousand steps apart
+    - `linrnn train`: an LRU learns to add two digits, modulo 3, that lie a thousand steps apart
     - `linrnn train --core rnn-tanh`: a tanh RNN does not
     - `linrnn train scifar --core diag-ring`: a row of the paper's tables, with its ring for this task
     - `linrnn train scifar --seed 1 --set training.batch_size=100`
@@ -136,7 +139,8 @@ def runs(folder: Annotated[Path, typer.Argument(help="Where runs are.")] = Path(
     """
     if not folder.is_dir():
         raise ValueError(f"folder: expected a folder with runs, got {folder}")
-    table = Table("run", "task", "core", "steps", "validation", "test", "steps/s", "state")
+    titles = ("run", "task", "core", "steps", "validation", "test", "steps/s", "state")
+    table = Table(*(Column(title, overflow="fold") for title in titles))  # no name is cut off in a narrow window
     for config in sorted(folder.rglob("config.json")):
         run = Run.open(config.parent)
         try:
@@ -200,13 +204,13 @@ def recipes() -> None:
     for name in recipe_table.names():
         recipe = recipe_table.get(name)
         like = [n for n, r in columns.items() if (r.model, r.training) == (recipe.model, recipe.training)]
-        columns[f"{like[0]}, {name}" if like else name] = columns.pop(like[0]) if like else recipe
+        columns[f"{like[0]}\n{name}" if like else name] = columns.pop(like[0]) if like else recipe
     entries = list(columns.values())
     title = "linrnn train NAME --set model.FIELD=… --set training.FIELD=…"
     table = Table(box=None, padding=(0, 1, 0, 0), title=title)
     table.add_column("field", no_wrap=True)
     for name in columns:
-        table.add_column(name)
+        table.add_column(name, overflow="fold")
     sections = {
         "model": [vars(recipe.model) for recipe in entries],
         "model.options": [dict(recipe.model.options) for recipe in entries],

@@ -402,10 +402,7 @@ def _numbers(option: str, words: str) -> list[int]:
 def _device(wanted: str | None, threads: int | None) -> torch.device:
     if threads is not None:
         torch.set_num_threads(threads)
-    device = training.Processes().device(wanted)
-    if device.index is not None:
-        torch.cuda.set_device(device)  # graphs are captured on the current one
-    return device
+    return training.Processes().device(wanted)
 
 
 def _dtypes(wanted: str | None, device: torch.device) -> list[torch.dtype]:

@@ -22,6 +22,20 @@ def unknown(argument: str, came: str, known: Iterable[str]) -> ValueError:
     return wrong_value(argument, " or ".join(map(repr, known)), repr(came) + hint)
 
 
+def check_tensor(argument: str, came: object) -> None:
+    """Raise TypeError unless `came` is a tensor."""
+    if not isinstance(came, Tensor):
+        raise wrong_type(argument, "a tensor", type(came).__name__)
+
+
+def check_integer(argument: str, came: object, least: int) -> None:
+    """Raise TypeError or ValueError unless `came` is an integer of at least so much."""
+    if isinstance(came, bool) or not isinstance(came, int):
+        raise wrong_type(argument, "an integer", repr(came))
+    if came < least:
+        raise wrong_value(argument, f"at least {least}", came)
+
+
 def shape(x: Tensor) -> str:
     """The shape of `x` as people write it: (2, 3)."""
     return str(tuple(x.shape))

@@ -1,6 +1,7 @@
 """Files that are there whole or not at all."""
 
 import os
+import re
 from pathlib import Path
 
 
@@ -15,3 +16,8 @@ def write(path: Path, data: bytes) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def parts(folder: Path) -> list[Path]:
+    """What a kill in the middle of `write` left in a folder."""
+    return [path for path in folder.glob(".*") if path.is_file() and re.fullmatch(r"\..+\.\d+", path.name)]

@@ -18,7 +18,7 @@ from linrnn.cores import CORES, LRU
 from linrnn.cores.base import check_lengths, real_steps, values_can_be_read
 from linrnn.cores.chunked import Weights
 from linrnn.cores.lru import ALIGNED, prepare
-from linrnn.errors import shape, wrong_type, wrong_value
+from linrnn.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
 from linrnn.files import write
 from linrnn.fused import Moments
 from linrnn.norm import BatchNorm
@@ -72,10 +72,8 @@ class ModelConfig:
             raise wrong_value("channels, vocabulary", "exactly one of the two", came)
         for name in ("channels", "vocabulary", "classes", "d_model", "d_state", "depth"):
             size = getattr(self, name)
-            if size is not None and (isinstance(size, bool) or not isinstance(size, int)):
-                raise wrong_type(name, "an integer", repr(size))
-            if size is not None and size < (0 if name == "depth" else 1):
-                raise wrong_value(name, "a positive number", size)
+            if size is not None:
+                check_integer(name, size, 0 if name == "depth" else 1)
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise wrong_value(name, " or ".join(map(repr, choices)), repr(getattr(self, name)))
@@ -317,8 +315,7 @@ class Model(nn.Module):
 
     def _check_input(self, inputs: Tensor, batch_dims: int) -> None:
         names = ("batch", "length")[:batch_dims]
-        if not isinstance(inputs, Tensor):
-            raise wrong_type("inputs", "a tensor", type(inputs).__name__)
+        check_tensor("inputs", inputs)
         parameter = next(self.parameters())
         if inputs.device != parameter.device:
             raise wrong_value("inputs", f"a tensor on {parameter.device}, as the parameters", f"one on {inputs.device}")

@@ -5,7 +5,7 @@ import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 import torch
@@ -147,6 +147,38 @@ def test_mistakes(
     assert (tmp_path / "full" / "file").read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+        MemoryError(),
+    ],
+    ids=["gpu", "cpu", "numpy"],
+)
+def test_out_of_memory(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], error: Exception) -> None:
+    monkeypatch.setattr("linrnn.training.train", Mock(side_effect=error))
+    code, said = failure(capfd, "train", "--out", "nowhere")
+    assert (code, said.count("\n")) == (1, 1)
+    assert said.startswith("linrnn: out of memory: try a smaller training.batch_size")
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), RuntimeError("can't allocate memory")])
+def test_a_traceback_when_asked_for(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    monkeypatch.setenv("LINRNN_TRACEBACK", "1")
+    monkeypatch.setattr("linrnn.training.train", Mock(side_effect=error))
+    monkeypatch.setattr(sys, "argv", ["linrnn", "train", "--out", "nowhere"])
+    with pytest.raises(type(error)):
+        cli.main()
+
+
+def test_a_bug_is_no_mistake_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("linrnn.training.train", Mock(side_effect=RuntimeError("a bug")))
+    monkeypatch.setattr(sys, "argv", ["linrnn", "train", "--out", "nowhere"])
+    with pytest.raises(RuntimeError, match="a bug"):
+        cli.main()
+
+
 @pytest.mark.parametrize("arguments", [["trian"], ["train", "--sed", "1"], ["eval"], ["eval", "x", "--split", "tset"]])
 def test_usage(capfd: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     code, said = failure(capfd, *arguments)
@@ -234,6 +266,13 @@ def test_runs(run: Run) -> None:
     speed = f"{run.summary['steps_per_second']:.1f}"
     accuracies = [f"{accuracy:.1%}" for accuracy in (run.summary["validation"], run.summary["test"]["best"])]
     assert cells == ["first", "tiny", "lru", "6 of 6", *accuracies, speed, "done"]
+
+
+def test_a_narrow_window_cuts_no_name_off(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs with a long name in common can be told apart."""
+    monkeypatch.setattr(cli.out, "_width", 50)
+    assert "…" not in linrnn("runs", run.folder.parent)
+    assert "…" not in linrnn("recipes").partition("field")[2]
 
 
 @pytest.mark.parametrize("example", [0, 7, 44])

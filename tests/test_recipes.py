@@ -116,7 +116,7 @@ def changed(path: str, value: object) -> dict[str, Any]:
         ("model", None, TypeError, r"recipe\.model: expected a mapping of fields, got None"),
         ("model.d_state", 64.0, TypeError, r"d_state: expected an integer, got 64\.0"),
         ("model.depth", True, TypeError, "depth: expected an integer, got True"),
-        ("model.d_model", 0, ValueError, "d_model: expected a positive number, got 0"),
+        ("model.d_model", 0, ValueError, "d_model: expected at least 1, got 0"),
         ("model.dropout", "0.1", TypeError, r"dropout: expected a number, got '0\.1'"),
         ("model.dropout", 1.0, ValueError, "dropout: expected a probability"),
         ("model.dropout", math.nan, ValueError, "dropout: expected a probability"),

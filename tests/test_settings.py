@@ -85,7 +85,7 @@ def test_many_at_once() -> None:
         ("model.options.r_max=none", r"model\.options\.r_max: expected a number, got 'none'"),
         ("model.core=lur", r"model\.core: expected 'rnn-relu' or .* got 'lur'; did you mean 'lru'\?"),
         ("model.core=", r"model\.core: expected .* got ''"),
-        ("model.depth=-1", "depth: expected a positive number, got -1"),
+        ("model.depth=-1", "depth: expected at least 0, got -1"),
         ("training.steps=0", "steps: expected at least 1, got 0"),
     ],
 )

@@ -1,5 +1,6 @@
 """A stream against `Model.step` and whole sequences; its GPU kernels here in Triton's interpreter (see conftest.py)."""
 
+import copy
 import importlib.util
 from typing import Any
 
@@ -161,6 +162,12 @@ def test_a_token_outside_is_refused_and_changes_nothing(token: int) -> None:
         stream.step(torch.tensor([1, token]))
     assert all((state == 0).all() for state in _state(stream).cores)
     assert stream.state.steps.tolist() == [0, 0]
+
+
+def test_no_copy_that_would_move_the_state_of_the_first() -> None:
+    stream = Stream(_model(torch.float32, channels=3))
+    with pytest.raises(TypeError, match="Stream: expected no copy; make another"):
+        copy.deepcopy(stream)
 
 
 def test_errors() -> None:

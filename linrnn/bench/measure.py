@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from linrnn import files
 from linrnn.provenance import provenance
 
 CPU = torch.device("cpu")
@@ -118,4 +119,5 @@ def write(path: Path | None, command: str, results: Any) -> None:
     """Write what was measured, with what and where, as JSON."""
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"command": command, **provenance(), "results": results}, indent=2) + "\n")
+        record = json.dumps({"command": command, **provenance(), "results": results}, indent=2) + "\n"
+        files.write(path, record.encode())

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from linrnn.errors import shape, wrong_type, wrong_value
+from linrnn.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
 from linrnn.recurrence.op import carry_dtype, check_device, check_resets
 
 
@@ -22,10 +22,7 @@ class Core(nn.Module):
     def __init__(self, d_model: int, d_state: int, bidirectional: bool) -> None:
         super().__init__()
         for name, size in (("d_model", d_model), ("d_state", d_state)):
-            if isinstance(size, bool) or not isinstance(size, int):
-                raise wrong_type(name, "an integer", size)
-            if size < 1:
-                raise wrong_value(name, "at least 1", size)
+            check_integer(name, size, 1)
         self.d_model = d_model
         self.d_state = d_state
         self.bidirectional = bidirectional
@@ -57,7 +54,8 @@ class Core(nn.Module):
         """
         self._check_input("u", u, ("batch", "length", "d_model"))
         if self.bidirectional and state is not None:
-            raise wrong_value("state", "None: a bidirectional core has no state to go on from", shape(state))
+            none = "None: a bidirectional core has no state to go on from"
+            raise wrong_value("state", none, type(state).__name__)
         if state is not None:
             self._check_state(state, u)
         if resets is not None:
@@ -91,8 +89,7 @@ class Core(nn.Module):
         """The zero state."""
         if self.bidirectional:
             raise ValueError("initial_state: expected a causal core, got a bidirectional one, which keeps no state")
-        if batch < 0:
-            raise wrong_value("batch", "at least 0", batch)
+        check_integer("batch", batch, 0)
         return self._zero_state(batch)
 
     def recurrent_parameters(self) -> list[nn.Parameter]:
@@ -128,8 +125,7 @@ class Core(nn.Module):
             raise ValueError(f"{name}: expected a causal {type(self).__name__}, got a bidirectional one")
 
     def _check_input(self, name: str, u: Tensor, dimensions: tuple[str, ...]) -> None:
-        if not isinstance(u, Tensor):
-            raise wrong_type(name, "a tensor", type(u).__name__)
+        check_tensor(name, u)
         expected = f"shape ({', '.join(dimensions)}) with d_model = {self.d_model}"
         if u.dim() != len(dimensions) or u.shape[-1] != self.d_model:
             raise wrong_value(name, expected, shape(u))
@@ -140,6 +136,7 @@ class Core(nn.Module):
             raise wrong_type(name, f"{parameter.dtype}, as the parameters", u.dtype)
 
     def _check_state(self, state: Tensor, u: Tensor) -> None:
+        check_tensor("state", state)
         expected = (u.shape[0], *self.state_shape)
         if state.shape != expected:
             raise wrong_value("state", f"shape {expected}", shape(state))
@@ -154,13 +151,6 @@ def output_dtype(u: Tensor, carry: torch.dtype) -> torch.dtype:
     if torch.is_autocast_enabled(u.device.type) and carry != torch.float64:
         return torch.get_autocast_dtype(u.device.type)
     return u.dtype
-
-
-def check_length(length: object) -> None:
-    if isinstance(length, bool) or not isinstance(length, int):
-        raise wrong_type("length", "an integer", repr(length))
-    if length < 0:
-        raise wrong_value("length", "at least 0", length)
 
 
 def check_lengths(lengths: Tensor, u: Tensor) -> Tensor:

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn import spectrum
-from linrnn.cores.base import Core, check_length, last_real, output_dtype
+from linrnn.cores.base import Core, last_real, output_dtype
 from linrnn.cores.chunked import Weights, chunk_size, chunked, fold, make
-from linrnn.errors import wrong_value
+from linrnn.errors import check_integer, wrong_value
 from linrnn.recurrence import op, scan_planes
 from linrnn.recurrence.op import carry_dtype
 from linrnn.recurrence.planes import from_planes, multiply
@@ -130,7 +130,7 @@ class LRU(Core):
     def kernel(self, length: int) -> Tensor:
         """The impulse response: (length, H, H), what y_k gains for a unit in each feature of u_0."""
         self._require_causal("kernel")
-        check_length(length)
+        check_integer("length", length, 0)
         planes = self._planes()
         # the phase of λ^k turns k times: single precision loses it
         lam, B, C = (from_planes(part.double()) for part in (planes.lam, planes.B.movedim(2, 0), planes.C))

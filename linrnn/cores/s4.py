@@ -24,10 +24,11 @@ from torch import Tensor, nn
 
 from linrnn import spectrum
 from linrnn.cores import ssm
-from linrnn.cores.base import Core, check_length, output_dtype
+from linrnn.cores.base import Core, output_dtype
 from linrnn.cores.convolution import convolve
 from linrnn.cores.lru import Dense
 from linrnn.cores.ssm import divide, times
+from linrnn.errors import check_integer
 from linrnn.recurrence.op import carry_dtype
 
 CHUNK = 7  # the final state is found over chunks of 2^7 steps
@@ -108,7 +109,7 @@ class S4(Core):
     def kernel(self, length: int) -> Tensor:
         """The impulse response: (length, H, H), what y_k gains for a unit in each feature of u_0; a diagonal matrix."""
         self._require_causal("kernel")
-        check_length(length)
+        check_integer("length", length, 0)
         system = System(*(planes.double() for planes in self._system()))
         squares = _squares(system, length)
         K = _responses(system, squares, length, 2 * system.delta.unsqueeze(-1) * system.b.unsqueeze(1))[0]

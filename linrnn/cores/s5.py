@@ -9,7 +9,7 @@ from linrnn import spectrum
 from linrnn.cores import ssm
 from linrnn.cores.base import Core
 from linrnn.cores.lru import LRU, Planes
-from linrnn.errors import wrong_type, wrong_value
+from linrnn.errors import check_integer, wrong_value
 from linrnn.recurrence.op import carry_dtype
 
 
@@ -51,9 +51,8 @@ class S5(LRU):
     ) -> None:
         Core.__init__(self, d_model, d_state, bidirectional)  # the LRU's own would make the parameters of a ring
         ssm.check_step_sizes(dt_min, dt_max)
-        if isinstance(blocks, bool) or not isinstance(blocks, int):
-            raise wrong_type("blocks", "an integer", repr(blocks))
-        if blocks < 1 or d_state % blocks:
+        check_integer("blocks", blocks, 1)
+        if d_state % blocks:
             raise wrong_value("blocks", f"a divisor of d_state = {d_state}", blocks)
         self.blocks = blocks
         self.dt_min, self.dt_max = dt_min, dt_max

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from linrnn.cores.base import Core, check_length, last_real, output_dtype
+from linrnn.cores.base import Core, last_real, output_dtype
 from linrnn.cores.convolution import convolve
 from linrnn.cores.lru import Dense
-from linrnn.errors import wrong_value
+from linrnn.errors import check_integer, wrong_value
 from linrnn.recurrence import scan_planes
 from linrnn.recurrence.op import carry_dtype
 from linrnn.recurrence.planes import from_planes, multiply
@@ -131,7 +131,7 @@ class DiagonalSSM(Core):
     def kernel(self, length: int) -> Tensor:
         """The impulse response: (length, H, H), what y_k gains for a unit in each feature of u_0; a diagonal matrix."""
         self._require_causal("kernel")
-        check_length(length)
+        check_integer("length", length, 0)
         lam, b = (planes.double() for planes in self._system())  # the phase of λ^k turns k times
         K = 2 * _powers_sum(times(self.C[0].double(), b).unsqueeze(0), _first_powers(lam), length)[0]
         K = torch.cat([K[:, :1] + self.D.unsqueeze(-1), K[:, 1:]], dim=1)

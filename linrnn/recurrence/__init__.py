@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from linrnn.errors import shape, wrong_type, wrong_value
+from linrnn.errors import check_tensor, shape, wrong_type, wrong_value
 from linrnn.recurrence import op
 from linrnn.recurrence.planes import from_planes, to_planes
 
@@ -52,6 +52,7 @@ def scan(
         >>> states[0, :, 0].real
         tensor([1.0000, 0.9000, 0.8100, 0.7290])
     """
+    check_tensor("u", u)
     if u.dtype not in (torch.complex64, torch.complex128):
         raise wrong_type("u", "complex64 or complex128", u.dtype)
     if u.dim() != 3 or u.shape[2] < 1:
@@ -60,6 +61,7 @@ def scan(
     for name, x, expected in (("lam", lam, (n,)), ("initial", initial, (batch, n))):
         if x is None:
             continue
+        check_tensor(name, x)
         if x.dtype != u.dtype:
             raise wrong_type(name, f"{u.dtype}, as u", x.dtype)
         if x.shape != expected:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrnn.errors import shape, wrong_type, wrong_value
+from linrnn.errors import check_tensor, shape, wrong_type, wrong_value
 from linrnn.recurrence import reference
 from linrnn.recurrence.planes import from_planes
 
@@ -23,6 +23,7 @@ def carry_dtype(storage: torch.dtype) -> torch.dtype:
 
 def check(u: Tensor, lam: Tensor, initial: Tensor | None, resets: Tensor | None) -> None:
     """Raise ValueError or TypeError unless the arguments of `scan_planes` fit together."""
+    check_tensor("u", u)
     if u.dtype not in STORAGE:
         raise wrong_type("u", "float32, bfloat16, float16 or float64", u.dtype)
     if u.dim() != 4 or u.shape[2] != 2 or u.shape[3] < 1:
@@ -32,6 +33,7 @@ def check(u: Tensor, lam: Tensor, initial: Tensor | None, resets: Tensor | None)
     for name, x, expected in (("lam", lam, (2, n)), ("initial", initial, (batch, 2, n))):
         if x is None:
             continue
+        check_tensor(name, x)
         if x.dtype != carry:
             raise wrong_type(name, f"{carry} beside u of type {u.dtype}", x.dtype)
         if x.shape != expected:

@@ -4,12 +4,13 @@ import copy
 import importlib.util
 from collections.abc import Callable
 from types import ModuleType
+from typing import NoReturn
 
 import torch
 from torch import Tensor
 
 from linrnn.cores import LRU
-from linrnn.errors import shape, wrong_type, wrong_value
+from linrnn.errors import check_integer, shape, wrong_type, wrong_value
 from linrnn.model import Model, ModelState
 from linrnn.recurrence.op import carry_dtype
 from linrnn.streaming import reference
@@ -43,10 +44,7 @@ class Stream:
         if not isinstance(model, Model):
             raise wrong_type("model", "a linrnn.Model", type(model).__name__)
         model._require_streaming("Stream")
-        if isinstance(batch, bool) or not isinstance(batch, int):
-            raise wrong_type("batch", "an integer", repr(batch))
-        if batch < 1:
-            raise wrong_value("batch", "at least 1", batch)
+        check_integer("batch", batch, 1)
         parameter = next(model.parameters())
         if dtype not in (None, parameter.dtype, *HALF):
             raise wrong_value("dtype", f"None, {parameter.dtype} as the model, torch.bfloat16 or torch.float16", dtype)
@@ -116,6 +114,10 @@ class Stream:
         which = which.to(self._inputs.device)
         for tensor in _tensors(self._state):
             tensor.masked_fill_(which.view(-1, *[1] * (tensor.dim() - 1)), 0)
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        """A copy's step would move the state of this one, to which it is bound."""
+        raise TypeError("Stream: expected no copy; make another of the same model and set its `state` to this one's")
 
     @torch.no_grad()
     def refresh(self) -> None:

@@ -1,8 +1,10 @@
 """Checkpoints: one safetensors file each with the weights, the optimizer's state and the generators' states.
 
-Nothing in them is code, so nothing in them can be run. A file is there whole or not at all.
+Nothing in them is code, so nothing in them can be run. A file is there whole or not at all, and what is read from it
+has the checksum of what was written.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -52,8 +54,9 @@ def save(folder: Path, model: Model, optimizer: torch.optim.Optimizer, progress:
     tensors["generator.cpu"] = torch.get_rng_state()
     if torch.cuda.is_available():
         tensors["generator.cuda"] = torch.cuda.get_rng_state()
-    metadata = {"format": FORMAT, "progress": json.dumps(asdict(progress))}
-    data = safetensors.torch.save({name: t.detach().contiguous() for name, t in tensors.items()}, metadata)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    metadata = {"format": FORMAT, "progress": json.dumps(asdict(progress)), "sha256": _sha256(tensors)}
+    data = safetensors.torch.save(tensors, metadata)
     folder.mkdir(exist_ok=True)
     write(path_of(folder, progress.step), data)
     steps = steps_in(folder)
@@ -66,7 +69,10 @@ def read(path: Path) -> tuple[dict[str, Tensor], Progress]:
     """The tensors and the progress of a checkpoint."""
     with _opened(path) as (file, progress):
         names = file.keys()
-        return {name: file.get_tensor(name) for name in names}, progress
+        tensors = {name: file.get_tensor(name) for name in names}
+        if file.metadata().get("sha256") not in (None, _sha256(tensors)):  # None: written before there were checksums
+            raise _damaged(path, "its checksum is another")
+        return tensors, progress
 
 
 def best_step(path: Path) -> int:
@@ -83,11 +89,8 @@ def _opened(path: Path) -> Iterator[tuple[Any, Progress]]:
             if metadata.get("format") != FORMAT:
                 raise ValueError(f"{path}: expected a {FORMAT!r}, got {metadata.get('format', 'something else')!r}")
             yield file, Progress(**json.loads(metadata["progress"]))
-    except safetensors.SafetensorError as error:
-        raise ValueError(
-            f"{path}: expected a whole checkpoint, got a damaged one ({error}). "
-            "It was left as it is: move it away to go on from the one before."
-        ) from error
+    except (safetensors.SafetensorError, json.JSONDecodeError) as error:
+        raise _damaged(path, error) from error
 
 
 def restore_weights(path: Path, model: Model) -> None:
@@ -113,6 +116,22 @@ def restore(path: Path, model: Model, optimizer: torch.optim.Optimizer, losses: 
     if torch.cuda.is_available() and "generator.cuda" in tensors:
         torch.cuda.set_rng_state(tensors["generator.cuda"])
     return progress
+
+
+def _damaged(path: Path, why: object) -> ValueError:
+    return ValueError(
+        f"{path}: expected a whole checkpoint, got a damaged one ({why}). "
+        "It was left as it is: move it away to go on from the one before."
+    )
+
+
+def _sha256(tensors: dict[str, Tensor]) -> str:
+    """Of names and numbers."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _best_of(path: Path) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from linrnn import packing, tasks
 from linrnn.cores import LRU, RNN
-from linrnn.errors import wrong_value
+from linrnn.errors import wrong_type, wrong_value
 from linrnn.model import Model
 from linrnn.provenance import provenance
 from linrnn.recipes import Recipe, Training
@@ -59,6 +59,8 @@ def train(recipe: Recipe, out: str | os.PathLike[str], settings: Settings | None
         >>> run = linrnn.train(linrnn.recipes.get("recall"), out="runs/first")
         >>> run.summary["test"]["best"]
     """
+    if not isinstance(recipe, Recipe):
+        raise wrong_type("recipe", "a Recipe, such as linrnn.recipes.get('recall')", repr(recipe))
     settings = settings or Settings()
     with processes(settings.device) as group:
         return _train(Run(out), recipe, settings, group, new=True)

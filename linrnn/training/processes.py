@@ -1,5 +1,6 @@
 """One process or several: data-parallel training as `torchrun` starts it."""
 
+import inspect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,14 +28,19 @@ class Processes:
         return self.rank == 0
 
     def device(self, wanted: str | None) -> torch.device:
+        """The one to run on; a GPU with a number becomes the current one, whose generator checkpoints hold."""
         try:
             device = torch.device(wanted or ("cuda" if torch.cuda.is_available() else "cpu"))
         except RuntimeError as error:
             raise wrong_value("device", "cpu, cuda or cuda:0", repr(wanted)) from error
-        if device.type == "cuda" and not torch.cuda.is_available():
-            raise wrong_value("device", "one that is here", f"{wanted}, but there is no GPU")
+        if device.type not in ("cpu", "cuda"):
+            raise wrong_value("device", "cpu, cuda or cuda:0", repr(wanted))
+        gpus = torch.cuda.device_count()
+        if device.type == "cuda" and (device.index or 0) >= gpus:
+            raise wrong_value("device", "one that is here", f"{wanted}, but there {_count(gpus)}")
         if device.type == "cuda" and self.count > 1:
             device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        if device.type == "cuda" and device.index is not None:
             torch.cuda.set_device(device)
         return device
 
@@ -51,7 +57,11 @@ class Processes:
         for module in model.modules():
             if isinstance(module, BatchNorm):
                 module.group = dist.group.WORLD
-        return nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
+        parallel: Any = nn.parallel.DistributedDataParallel
+        names = inspect.signature(parallel).parameters
+        sync = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"  # its older name
+        wrapped: nn.Module = parallel(model, **{sync: False})  # they are equal, and the first evaluates alone
+        return wrapped
 
     def mean(self, x: Tensor) -> Tensor:
         if self.count > 1:
@@ -71,6 +81,10 @@ class Processes:
     def wait(self) -> None:
         if self.count > 1:
             dist.barrier()
+
+
+def _count(gpus: int) -> str:
+    return {0: "is no GPU", 1: "is one GPU"}.get(gpus, f"are {gpus} GPUs")
 
 
 @contextmanager

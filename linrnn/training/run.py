@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from linrnn.files import write
+from linrnn.files import parts, write
 from linrnn.recipes import Recipe
 
 CONFIG, METRICS, SUMMARY, CHECKPOINTS = "config.json", "metrics.jsonl", "summary.json", "checkpoints"
@@ -57,7 +57,10 @@ class Run:
     def summary(self) -> dict[str, Any] | None:
         """None until the run has ended."""
         path = self.folder / SUMMARY
-        return json.loads(path.read_text()) if path.is_file() else None
+        try:
+            return json.loads(path.read_text()) if path.is_file() else None
+        except ValueError as error:
+            raise ValueError(f"{path}: expected the summary of a run: {error}") from error
 
     def finish(self, summary: dict[str, Any]) -> None:
         write(self.folder / SUMMARY, _json(summary))
@@ -78,7 +81,7 @@ class Run:
 
     def forget_after(self, step: int) -> None:
         """Drop the records of steps that will be done again, and files of which a kill left only a part."""
-        for part in (*self.folder.glob(".*.*"), *self.checkpoints.glob(".*.*")):
+        for part in (*parts(self.folder), *parts(self.checkpoints)):
             part.unlink()
         for name in (METRICS, SPECTRUM):
             kept = [record for record in self._records(name) if record["step"] <= step]

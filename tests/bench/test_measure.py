@@ -1,6 +1,7 @@
 """How time is taken: medians, in turn, with a clock that the test moves."""
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -71,3 +72,19 @@ def test_a_record_tells_command_machine_and_results(tmp_path: Path) -> None:
     assert record["versions"]["torch"] == torch.__version__
     assert {"cpu", "threads"} <= record["machine"].keys()
     assert "commit" in record
+
+
+def test_a_record_that_cannot_be_written_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long run writes its record again after every row, and may be stopped at any time."""
+    path = tmp_path / "record.json"
+    measure.write(path, "linrnn bench scan", [{"ms": 1.5}])
+    before = path.read_bytes()
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", killed)
+    with pytest.raises(KeyboardInterrupt):
+        measure.write(path, "linrnn bench scan", [{"ms": 1.5}, {"ms": 2.5}])
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]

@@ -161,6 +161,7 @@ def test_resets(make: Callable[..., Any], resets: torch.Tensor, error: type[Exce
             "state: expected a tensor on cpu.* one on meta",
             id="device",
         ),
+        pytest.param((torch.zeros(2, 2, 4),) * 2, TypeError, "state: expected a tensor, got tuple", id="as-nn.LSTM"),
     ],
 )
 @pytest.mark.parametrize("by", ["forward", "step"])
@@ -168,6 +169,20 @@ def test_states(by: str, state: torch.Tensor, error: type[Exception], message: s
     layer = linrnn.LRU(3, 4)
     with pytest.raises(error, match=message):
         layer(torch.zeros(2, 5, 3), state) if by == "forward" else layer.step(torch.zeros(2, 3), state)
+
+
+@every_core
+def test_no_state_for_a_step(make: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match="state: expected a tensor, got NoneType"):
+        make(3, 4).step(torch.zeros(2, 3), None)
+
+
+@every_core
+def test_batch_of_a_state(make: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match=r"batch: expected an integer, got 2\.0"):
+        make(3, 4).initial_state(2.0)
+    with pytest.raises(ValueError, match="batch: expected at least 0, got -1"):
+        make(3, 4).initial_state(-1)
 
 
 @pytest.mark.parametrize("by", ["forward", "step"])

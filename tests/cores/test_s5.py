@@ -166,7 +166,7 @@ def test_parameters_by_name() -> None:
     ("options", "error", "message"),
     [
         ({"blocks": 3}, ValueError, "blocks: expected a divisor of d_state = 4, got 3"),
-        ({"blocks": 0}, ValueError, "blocks: expected a divisor of d_state = 4, got 0"),
+        ({"blocks": 0}, ValueError, "blocks: expected at least 1, got 0"),
         ({"blocks": 2.0}, TypeError, "blocks: expected an integer, got 2.0"),
         ({"dt_max": 0.0001}, ValueError, "dt_max: expected a step size from dt_min = 0.001 up, got 0.0001"),
     ],

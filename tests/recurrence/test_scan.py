@@ -386,6 +386,8 @@ def test_autocast_leaves_types_alone() -> None:
 
 ok = problem(2, 5, 3, torch.float32)
 PLANES: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
+    "u from NumPy": (TypeError, "u: expected a tensor, got ndarray", {"u": ok.u.numpy()}),
+    "lam a number": (TypeError, "lam: expected a tensor, got float", {"lam": 0.5}),
     "u of integers": (TypeError, "u: expected float32, .* got torch.int64", {"u": torch.ones(2, 5, 2, 3).long()}),
     "u complex": (TypeError, "u: expected float32, .* got torch.complex64", {"u": torch.ones(2, 5, 2, 3) + 0j}),
     "u of rank 3": (ValueError, r"u: expected planes .* got \(2, 5, 3\)", {"u": torch.ones(2, 5, 3)}),
@@ -413,13 +415,25 @@ def test_errors_of_scan_planes(case: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "message", "u", "lam", "initial"),
     [
+        (TypeError, "u: expected a tensor, got ndarray", random(2, 5, 3).numpy(), random(3), None),
         (TypeError, "u: expected complex64 or complex128, got torch.float32", torch.ones(2, 5, 3), torch.ones(3), None),
+        (TypeError, "lam: expected a tensor, got float", random(2, 5, 3), 0.5, None),
+        (TypeError, "initial: expected a tensor, got int", random(2, 5, 3), random(3), 0),
         (ValueError, r"u: expected shape .* got \(5, 3\)", random(5, 3), random(3), None),
         (TypeError, "lam: expected torch.complex128, as u, got torch.float32", random(2, 5, 3), torch.ones(3), None),
         (ValueError, r"lam: expected shape \(3,\), got \(4,\)", random(2, 5, 3), random(4), None),
         (ValueError, r"initial: expected shape \(2, 3\), got \(3,\)", random(2, 5, 3), random(3), random(3)),
     ],
-    ids=["real u", "u of rank 2", "real lam", "lam too wide", "initial without batch"],
+    ids=[
+        "u from NumPy",
+        "real u",
+        "lam a number",
+        "initial a number",
+        "u of rank 2",
+        "real lam",
+        "lam too wide",
+        "initial without batch",
+    ],
 )
 def test_errors_of_scan(kind: type[Exception], message: str, u: Tensor, lam: Tensor, initial: Tensor | None) -> None:
     with pytest.raises(kind, match=message):

@@ -139,6 +139,9 @@ def foreign(metadata: dict[str, str] | None) -> bytes:
         pytest.param(lambda data: data[: len(data) // 2], "damaged", id="half"),
         pytest.param(lambda data: data[:5], "damaged", id="five-bytes"),
         pytest.param(lambda data: b"", "damaged", id="empty"),
+        pytest.param(lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:], "checksum", id="one-bit"),
+        pytest.param(lambda data: data.replace(b"model.head.bias", b"model.head.bios"), "checksum", id="a-name"),
+        pytest.param(lambda data: data.replace(b'\\"step\\"', b'\\"step\\n'), "damaged", id="no-progress"),
         pytest.param(lambda data: b"not a checkpoint at all", "damaged", id="text"),
         pytest.param(
             lambda data: foreign(None), "expected a 'linrnn checkpoint 1', got 'something else'", id="foreign"

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from linrnn import packing, tasks
 from linrnn.model import Model, ModelConfig
 from linrnn.tasks.base import Split
-from linrnn.training import NonFiniteLossError, Run, Settings, checkpoint, loop, resume
+from linrnn.training import NonFiniteLossError, Run, Settings, checkpoint, loop, resume, train
 from linrnn.training.data import Examples
 from linrnn.training.loop import evaluate
 from linrnn.training.optimizer import learning_rate
@@ -322,12 +322,18 @@ def test_an_error_before_the_first_step_leaves_no_folder(tmp_path: Path, change:
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("device", ["nonsense", "cuda"])
+@pytest.mark.parametrize("device", ["nonsense", "meta", "cuda", "cuda:99"])
 def test_a_device_that_is_not_there(tmp_path: Path, device: str) -> None:
     if device == "cuda" and torch.cuda.is_available():
         pytest.skip("it is")
     with pytest.raises(ValueError, match="device: expected"):
         train_tiny(tmp_path / "run", settings=replace(QUIET, device=device))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_name_for_a_recipe(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"recipe: expected a Recipe, such as .*, got 'recall'"):
+        train("recall", tmp_path / "run")  # type: ignore[arg-type]
     assert not (tmp_path / "run").exists()
 
 

@@ -31,10 +31,24 @@ def changes(*assignments: str) -> list[str]:
     return [word for assignment in assignments for word in ("--set", assignment)]
 
 
+def test_a_gpu_with_a_number_becomes_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints hold the state of the current GPU's generator."""
+    current: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    assert Processes().device("cuda:1") == current.pop() == torch.device("cuda:1")
+    assert Processes().device(None) == torch.device("cuda")
+    assert current == []
+    with pytest.raises(ValueError, match="device: expected one that is here, got cuda:2, but there are 2 GPUs"):
+        Processes().device("cuda:2")
+
+
 def test_two_processes_equal_one(tmp_path: Path) -> None:
     """Losses, accuracies, and the end: weights, moments and batch norm's running statistics, to rounding."""
     came = run_command("train", "tiny", "--out", tmp_path / "two", *changes(*CHANGES), processes=2)
     assert came.returncode == 0, came.stderr
+    assert "Warning" not in came.stderr
     assert came.stdout.count("on test with the weights") == 1, "one process shows the summary"
     two, one = Run.open(tmp_path / "two"), train_tiny(tmp_path / "one", *CHANGES)
     records, expected = two.metrics(), one.metrics()

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import random
+import re
 import shutil
 import signal
 from collections.abc import Iterator
@@ -165,8 +166,16 @@ def test_the_best_of_the_checkpoint_before_is_still_there(tmp_path: Path, monkey
 def test_parts_of_files_are_cleared_away(short: Run, stopped: Run) -> None:
     (stopped.checkpoints / ".step-000000050.safetensors.1234").write_bytes(b"half")
     (stopped.folder / ".summary.json.1234").write_bytes(b"{")
+    (stopped.folder / ".notes.txt").write_text("the user's own")
     assert_same_end(resume(stopped.folder, QUIET), short)
-    assert list(stopped.folder.rglob(".*")) == []
+    assert [path.name for path in stopped.folder.rglob(".*")] == [".notes.txt"]
+
+
+def test_a_damaged_summary_is_named(stopped: Run) -> None:
+    path = stopped.folder / "summary.json"
+    path.write_text("{")
+    with pytest.raises(ValueError, match=f"{re.escape(str(path))}: expected the summary of a run"):
+        resume(stopped.folder, QUIET)
 
 
 @pytest.mark.parametrize("kind", ["nothing", "empty", "model", "not-json"])
