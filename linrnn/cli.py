@@ -16,7 +16,6 @@ from linrnn import recipes as recipe_table
 from linrnn.model import Model
 from linrnn.settings import override, with_core
 from linrnn.streaming import Stream
-from linrnn.training import checkpoint
 from linrnn.training.data import Examples
 from linrnn.training.loop import evaluate
 from linrnn.training.run import Run
@@ -227,22 +226,15 @@ def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _load(folder: Path, split: str, weights: str, device: str | None) -> tuple[Model, Examples, str]:
+def _load(
+    folder: Path, split: str, weights: Literal["best", "last"], device: str | None
+) -> tuple[Model, Examples, str]:
     """A run's model in eval mode, the examples of a split, and in words which weights these are."""
     run = Run.open(folder)
-    steps = checkpoint.steps_in(run.checkpoints)
-    if not steps:
-        raise ValueError(f"run: expected at least one checkpoint in {run.checkpoints}, got none")
     where = training.Processes().device(device)
     task = tasks.load(run.recipe.task)
-    last = checkpoint.path_of(run.checkpoints, steps[-1])
-    step = checkpoint.best_step(last) if weights == "best" else steps[-1]
-    if step == 0:
-        raise ValueError("--weights: expected 'last', got 'best': the run was stopped before its first evaluation")
-    model = Model(run.recipe.model.config(task))
-    checkpoint.restore_weights(checkpoint.path_of(run.checkpoints, step), model)
     examples = Examples(task, getattr(task, split), where)
-    return model.to(where).eval(), examples, f"{weights} weights, after step {step:,}"
+    return run.model(weights).to(where), examples, f"{weights} weights, after step {run.step(weights):,}"
 
 
 def _free_folder(name: str) -> Path:

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterable
 
-from torch import Tensor
+from torch import SymInt, Tensor
 
 
 def wrong_value(argument: str, expected: str, came: object) -> ValueError:
@@ -29,8 +29,8 @@ def check_tensor(argument: str, came: object) -> None:
 
 
 def check_integer(argument: str, came: object, least: int) -> None:
-    """Raise TypeError or ValueError unless `came` is an integer of at least so much."""
-    if isinstance(came, bool) or not isinstance(came, int):
+    """Raise TypeError or ValueError unless `came` is an integer of at least so much; a size while exporting is one."""
+    if isinstance(came, bool) or not isinstance(came, int | SymInt):
         raise wrong_type(argument, "an integer", repr(came))
     if came < least:
         raise wrong_value(argument, f"at least {least}", came)

@@ -215,7 +215,7 @@ def test_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.C
     assert "0 of 6" in linrnn("runs", tmp_path)
     code, said = failure(capfd, "eval", folder)
     assert code == 2
-    assert "--weights: expected 'last'" in said
+    assert "weights: expected 'last'" in said
     assert "last weights, after step 2" in linrnn("eval", folder, "--weights", "last")
     assert linrnn("train", "--resume", folder, "--quiet", "--device", "cpu") == ""
     assert Run.open(folder).summary is not None

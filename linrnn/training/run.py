@@ -3,10 +3,14 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from linrnn import tasks
+from linrnn.errors import unknown
 from linrnn.files import parts, write
+from linrnn.model import Model
 from linrnn.recipes import Recipe
+from linrnn.training import checkpoint
 
 CONFIG, METRICS, SUMMARY, CHECKPOINTS = "config.json", "metrics.jsonl", "summary.json", "checkpoints"
 SPECTRUM = "spectrum.jsonl"
@@ -61,6 +65,33 @@ class Run:
             return json.loads(path.read_text()) if path.is_file() else None
         except ValueError as error:
             raise ValueError(f"{path}: expected the summary of a run: {error}") from error
+
+    def model(self, weights: Literal["best", "last"] = "best") -> Model:
+        """The trained model, in eval mode on the CPU: with the weights best on validation, or the last ones.
+
+        The run's task must be among the data: its alphabet and classes give the model its size.
+
+        Example:
+            >>> model = linrnn.Run.open("runs/mine").model()
+            >>> model.save("my-model")
+        """
+        model = Model(self.recipe.model.config(tasks.load(self.recipe.task)))
+        checkpoint.restore_weights(checkpoint.path_of(self.checkpoints, self.step(weights)), model)
+        return model.eval()
+
+    def step(self, weights: Literal["best", "last"] = "best") -> int:
+        """How many steps these weights were trained for."""
+        if weights not in ("best", "last"):
+            raise unknown("weights", weights, ("best", "last"))
+        steps = checkpoint.steps_in(self.checkpoints)
+        if not steps:
+            raise ValueError(f"run: expected at least one checkpoint in {self.checkpoints}, got none")
+        if weights == "last":
+            return steps[-1]
+        best = checkpoint.best_step(checkpoint.path_of(self.checkpoints, steps[-1]))
+        if best == 0:
+            raise ValueError("weights: expected 'last', got 'best': the run was stopped before its first evaluation")
+        return best
 
     def finish(self, summary: dict[str, Any]) -> None:
         write(self.folder / SUMMARY, _json(summary))

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import signal, stats
-from torch import Tensor
+from torch import Tensor, nn
 
 import linrnn
 from linrnn.cores.lru import Parameterization
@@ -324,6 +324,25 @@ def test_export_with_a_dynamic_length(bidirectional: bool, masked: bool) -> None
         u = torch.randn(2, length, 3)
         for came, expected in zip(program(u, **lengths), layer(u, **lengths), strict=True):
             assert (came is None and expected is None) or relative_error(came, expected) < 1e-6
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export_of_a_step_with_a_dynamic_batch(strict: bool) -> None:
+    """While exporting, the size of the batch is a symbol."""
+
+    class First(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.core = linrnn.LRU(3, 4)
+
+        def forward(self, u: Tensor) -> tuple[Tensor, Tensor]:
+            return self.core.step(u, self.core.initial_state(u.shape[0]))
+
+    model, dynamic = First().eval(), {"u": {0: torch.export.Dim("batch")}}
+    program = torch.export.export(model, (torch.randn(2, 3),), dynamic_shapes=dynamic, strict=strict).module()
+    u = torch.randn(7, 3)
+    for came, expected in zip(program(u), model(u), strict=True):
+        assert relative_error(came, expected) < 1e-6
 
 
 def test_autocast() -> None:

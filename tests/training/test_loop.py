@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import patch
 
 import numpy as np
@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import linrnn
 from linrnn import packing, tasks
 from linrnn.model import Model, ModelConfig
 from linrnn.tasks.base import Split
@@ -41,6 +42,24 @@ def tiny() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def run(tiny: None, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train_tiny(tmp_path_factory.mktemp("loop") / "run")
+
+
+@pytest.mark.parametrize("weights", ["best", "last"])
+def test_the_trained_model_is_there_in_python(run: Run, weights: Literal["best", "last"], tmp_path: Path) -> None:
+    """It is as accurate as the summary says, also once it is saved apart from the run."""
+    assert run.summary is not None
+    task = tasks.load("tiny")
+    examples = Examples(task, task.test, torch.device("cpu"))
+    inputs, lengths, targets = examples(torch.arange(len(examples)))
+    run.model(weights).save(tmp_path)
+    for model in (run.model(weights), linrnn.load(tmp_path)):
+        right = model(inputs, lengths=lengths).argmax(-1) == targets
+        assert float(right.double().mean()) == pytest.approx(run.summary["test"][weights], abs=1e-9)
+
+
+def test_weights_of_an_unknown_name(run: Run) -> None:
+    with pytest.raises(ValueError, match="weights: expected 'best' or 'last', got 'lst'; did you mean 'last'"):
+        run.model("lst")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
