@@ -174,6 +174,8 @@ def stream(
     model, examples, _ = _load(run, split, weights, device)
     if model.config.documents == 2:
         raise ValueError("run: expected a task of one document, got one that compares two whole ones")
+    if any(block.core.bidirectional for block in model.blocks):
+        raise ValueError("run: expected a causal model, got a bidirectional one, which takes sequences as a whole")
     if not 0 <= example < len(examples):
         raise ValueError(f"--example: expected from 0 to {len(examples) - 1}, got {example}")
     inputs, lengths, targets = examples(torch.tensor([example], device=examples.targets.device))

@@ -295,6 +295,14 @@ def test_stream(run: Run, example: int) -> None:
     assert seen == sorted(set(seen))
 
 
+def test_stream_of_a_run_that_looks_both_ways(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    both = ("--set", "model.options.bidirectional=true")
+    linrnn("train", "tiny", "--quiet", "--out", tmp_path / "run", *SMALL, *both)
+    code, said = failure(capfd, "stream", tmp_path / "run")
+    assert code == 2
+    assert "run: expected a causal model, got a bidirectional one" in said
+
+
 def test_stream_of_an_example_that_is_not_there(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
     code, said = failure(capfd, "stream", run.folder, "--example", "45")
     assert code == 2

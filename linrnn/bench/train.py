@@ -22,7 +22,7 @@ from linrnn.model import Model
 from linrnn.recipes import Recipe
 from linrnn.tasks.base import Split, Task
 from linrnn.training.data import Examples
-from linrnn.training.loop import _steps
+from linrnn.training.loop import steps_of
 from linrnn.training.optimizer import make_optimizer, set_rate
 
 PYTORCH = {"RNN": "rnn", "GRU": "gru", "LSTM": "lstm"}  # the cores around nn.RNN, nn.GRU and nn.LSTM
@@ -127,7 +127,7 @@ def prepare(case: Case, device: torch.device, compiled: bool = True) -> Callable
     optimizer = make_optimizer(model, plan)
     set_rate(optimizer, plan, plan.steps // 2)
     examples, settings = Examples(case.task, case.task.train, device), training.Settings(compile=compiled)
-    advance, _ = _steps(model, optimizer, examples, plan, device, settings, training.Processes())
+    advance, _ = steps_of(model, optimizer, examples, plan, device, settings, training.Processes())
     indices = torch.arange(plan.batch_size, device=device)
     return lambda: advance(indices)
 

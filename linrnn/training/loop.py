@@ -95,7 +95,7 @@ def _train(run: Run, recipe: Recipe, settings: Settings, group: Processes, *, ne
     examples, validation = (Examples(task, split, device) for split in (task.train, task.validation))
     batches = Batches(len(examples), training.batch_size, training.seed, device)
     group.part(batches[0])  # an error here leaves no folder behind
-    advance, predict = _steps(model, optimizer, examples, training, device, settings, group)
+    advance, predict = steps_of(model, optimizer, examples, training, device, settings, group)
     quiet, tensorboard = settings.quiet or not group.first, settings.tensorboard and group.first
     report = Report(run, recipe, progress.step, quiet=quiet, tensorboard=tensorboard)
     group.wait()  # all have looked whether the folder is new
@@ -139,7 +139,7 @@ def _train(run: Run, recipe: Recipe, settings: Settings, group: Processes, *, ne
     return run
 
 
-def _steps(
+def steps_of(
     model: Model,
     optimizer: torch.optim.Optimizer,
     examples: Examples,
