@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -101,11 +101,11 @@ def _train(run: Run, recipe: Recipe, settings: Settings, group: Processes, *, ne
     group.wait()  # all have looked whether the folder is new
     if group.first and new:
         Run.create(run.folder, recipe)
-    elif group.first:
-        run.forget_after(progress.step)
-    if group.first and not run.spectra():
-        run.log_spectrum(progress.step, _spectrum(model))
-    with report, _stop_signal() as stopping:
+    with run.locked() if group.first else nullcontext(), report, _stop_signal() as stopping:
+        if group.first and not new:
+            run.forget_after(progress.step)
+        if group.first and not run.spectra():
+            run.log_spectrum(progress.step, _spectrum(model))
         started = time.perf_counter() - progress.seconds
         while progress.step < training.steps:
             rate = set_rate(optimizer, training, progress.step)

@@ -2,6 +2,8 @@
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +13,11 @@ from linrnn.files import parts, write
 from linrnn.model import Model
 from linrnn.recipes import Recipe
 from linrnn.training import checkpoint
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks
+    fcntl = None  # type: ignore[assignment]
 
 CONFIG, METRICS, SUMMARY, CHECKPOINTS = "config.json", "metrics.jsonl", "summary.json", "checkpoints"
 SPECTRUM = "spectrum.jsonl"
@@ -45,6 +52,19 @@ class Run:
             raise ValueError(
                 f"out: expected a new or empty folder, got {self.folder}, which holds something; --resume goes on"
             )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from going on with this run meanwhile; however this one ends, the lock goes with it."""
+        with open(self.folder / CONFIG) as file:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError as error:
+                    raise ValueError(f"run: expected one that nobody trains now, got {self.folder}") from error
+                except OSError:
+                    pass  # a file system without locks
+            yield
 
     @property
     def checkpoints(self) -> Path:

@@ -171,6 +171,33 @@ def test_parts_of_files_are_cleared_away(short: Run, stopped: Run) -> None:
     assert [path.name for path in stopped.folder.rglob(".*")] == [".notes.txt"]
 
 
+def test_a_run_that_is_trained_now(stopped: Run) -> None:
+    """Two processes do not go on with the same run; what the second one finds stays as it is."""
+    before = {path: path.read_bytes() for path in stopped.folder.rglob("*") if path.is_file()}
+    with (
+        stopped.locked(),
+        pytest.raises(ValueError, match=f"run: expected one that nobody trains now, got {stopped.folder}"),
+    ):
+        resume(stopped.folder, QUIET)
+    assert before == {path: path.read_bytes() for path in stopped.folder.rglob("*") if path.is_file()}
+
+
+def test_training_holds_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = []
+
+    def save(folder: Path, *_: object) -> None:
+        with pytest.raises(ValueError, match="nobody trains now"), Run.open(folder.parent).locked():
+            pass
+        tries.append(folder)
+
+    monkeypatch.setattr(checkpoint, "save", save)
+    with contextlib.suppress(FileNotFoundError):  # of the best weights, which were not saved
+        train_tiny(tmp_path / "run")
+    assert tries
+    with Run.open(tmp_path / "run").locked():
+        pass
+
+
 def test_a_damaged_summary_is_named(stopped: Run) -> None:
     path = stopped.folder / "summary.json"
     path.write_text("{")
