@@ -65,24 +65,27 @@ def run(
         rows = min(rows, 16)
     narrow = channels(block, n)
     segments, block = min(segments * block // narrow, 8 * segments), narrow  # of fewer channels more steps
-    sequences, blocks, tiles = batch * ways, triton.cdiv(n, block), triton.cdiv(length, rows * segments)
+    blocks, tiles = triton.cdiv(n, block), triton.cdiv(length, rows * segments)
     groups = triton.cdiv(tiles, segments)
-    lanes, slots = sequences * blocks, (groups + triton.cdiv(groups, segments)) * segments
+    lanes, slots = batch * ways * blocks, (groups + triton.cdiv(groups, segments)) * segments
+    if offsets is not None:  # at most so many tiles in all, and slots
+        tiles += batch
+        lanes, slots = ways * blocks, 2 * (tiles + segments * batch)
     states, final = torch.empty_like(u), torch.empty_like(start)
     powers = lam.new_empty(2 * segments + 1, 2, n)
     sizes = [lanes * slots * (2 if resets is None else 3) * block, 1]
     scratch = torch.empty(sum(sizes), dtype=torch.int64 if lam.itemsize == 8 else torch.int32, device=u.device)
     partial = None
     if conjugate:  # of each tile; sequences end to end do not have them all
-        partial = (lam.new_empty if offsets is None else lam.new_zeros)(sequences * tiles, 2, n)
+        partial = (lam.new_empty if offsets is None else lam.new_zeros)(lanes // blocks * tiles, 2, n)
     shape = {"N": n, "ROWS": rows, "SEGMENTS": segments, "BLOCK": block}
     options = _options(resets, offsets, reverse) | {"BACK": back, "BEFORE": before, "CONJUGATE": conjugate}
-    options["DIRECTIONS"] = ways
+    options |= {"DIRECTIONS": ways, "SEQUENCES": 1 if offsets is None else triton.next_power_of_2(batch)}
     given = (u, lam, start, _flags(resets), offsets, partner, initial)
     with _on(u.device):
         grid = (max(triton.cdiv(len(scratch), FILL), len(powers) * blocks),)
         _prepare[grid](lam, powers, scratch, len(scratch), CONJUGATE=conjugate, FILL=FILL, **shape, **FUSED)
-        arguments = (*given, states, final, partial, powers, *scratch.split(sizes), length, tiles, lanes, slots)
+        arguments = (*given, states, final, partial, powers, *scratch.split(sizes), batch, length, tiles, lanes, slots)
         warps = max(1, min(warps, segments * block // 64))  # at least two numbers of a group's slots for each thread
         _scan[(tiles * lanes,)](*arguments, **options, **shape, **FUSED, num_warps=warps, maxnreg=registers)
     return states, final, partial
@@ -117,17 +120,20 @@ def _prepare(
 
 
 @triton.jit(
-    do_not_specialize=["length", "tiles", "lanes", "slots"],
+    do_not_specialize=["batch", "length", "tiles", "lanes", "slots"],
     do_not_specialize_on_alignment=["resets", "ticket"],
 )
 def _scan(
     u, lam, starts, resets, offsets, partner, initial, states, final, partial, powers, ends, ticket,
-    length, tiles, lanes, slots,
+    batch, length, tiles, lanes, slots,
     REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr, BACK: tl.constexpr, BEFORE: tl.constexpr,
-    CONJUGATE: tl.constexpr, DIRECTIONS: tl.constexpr,
+    CONJUGATE: tl.constexpr, DIRECTIONS: tl.constexpr, SEQUENCES: tl.constexpr,
     N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One tile: see the notes on top and those on memory in `gpu`. A lane is a block of channels of a sequence."""
+    """One tile: see the notes on top and those on memory in `gpu`.
+
+    A lane is a block of channels of a sequence, or of a row of sequences end to end, one after the other in its tiles.
+    """
     BLOCKS: tl.constexpr = (N + BLOCK - 1) // BLOCK
     TILE: tl.constexpr = SEGMENTS * ROWS
     GROUP: tl.constexpr = SEGMENTS  # tiles; then the tensors of both have the same shape, and the same layout
@@ -135,13 +141,19 @@ def _scan(
     program = (tl.atomic_add(ticket, 1, sem="relaxed") + 1).to(tl.int32)
     lane, s = (program % lanes).to(tl.int64), (program // lanes).to(tl.int64)
     n = _channels(lane % BLOCKS, N, BLOCK)
-    sequence = lane // BLOCKS
-    b, way = sequence // DIRECTIONS, sequence % DIRECTIONS
+    b, way = lane // BLOCKS // DIRECTIONS, lane // BLOCKS % DIRECTIONS
+    part, base = lane // BLOCKS * tiles + s, lane * slots
+    if OFFSETS:
+        b, before = _find(offsets, s, batch, TILE, SEQUENCES)
+        if b == batch:  # there are no so many tiles
+            return
+        s -= before
+        base += 2 * (before + GROUP * b)
+    sequence = b * DIRECTIONS + way
     reverse = REVERSE if DIRECTIONS == 1 else (way == 1) != REVERSE
     begin, length = _extent(offsets, b, length, OFFSETS)
     if OFFSETS:
-        if s * TILE >= length:  # this sequence is shorter than the row
-            return
+        tiles = (length + TILE - 1) // TILE
     steps = tl.minimum(TILE, length - s * TILE).to(tl.int32)
     groups = (tiles + GROUP - 1) // GROUP
     first = tl.arange(0, SEGMENTS)[:, None] * ROWS
@@ -174,10 +186,10 @@ def _scan(
         if RESETS and BACK and not REVERSE:  # the gradient of the final state, which is cut off from the first step
             begins = tl.load(resets_of_b) != 0
             sr, si = tl.where(begins, 0.0, sr), tl.where(begins, 0.0, si)
-        _publish(ends, lane * slots, sr, si, True, RESETS, BLOCK)
-        _publish(ends, lane * slots + groups * GROUP, sr, si, True, RESETS, BLOCK)
+        _publish(ends, base, sr, si, True, RESETS, BLOCK)
+        _publish(ends, base + groups * GROUP, sr, si, True, RESETS, BLOCK)
     if s % GROUP < GROUP - 1:
-        _publish(ends, lane * slots + s + 1, er, ei, whole, RESETS, BLOCK)
+        _publish(ends, base + s + 1, er, ei, whole, RESETS, BLOCK)
     PARTNERS: tl.constexpr = ROWS if CONJUGATE else 0
     limit_partner = limit
     if BACK:  # that of the last step is the initial state
@@ -185,7 +197,7 @@ def _scan(
     if CONJUGATE:
         partner += at + (row if BACK else 0)
     qr, qi = _ask(partner, limit_partner, N, row, PARTNERS)  # on their way while this program waits
-    cr, ci = _look_back(ends, powers + n, lane * slots, s, tiles, groups, er, ei, whole, RESETS, N, BLOCK, GROUP)
+    cr, ci = _look_back(ends, powers + n, base, s, tiles, groups, er, ei, whole, RESETS, N, BLOCK, GROUP)
     xr, xi = _step(pr, pi, cr + zero, ci + zero, fr, fi)
     xr, xi, dr, di = _write(
         states + at, lr, li, xr, xi, ur, ui, qr, qi, cut, limit, row, RESETS, BACK, BEFORE, CONJUGATE, N, ROWS
@@ -206,7 +218,18 @@ def _scan(
                 hr, hi = tl.where(begins, 0.0, hr), tl.where(begins, 0.0, hi)
         _store_planes(final + sequence * 2 * N + n, N, hr, hi)
     if CONJUGATE:
-        _store_planes(partial + (sequence * tiles + s) * 2 * N + n, N, dr, di)
+        _store_planes(partial + part * 2 * N + n, N, dr, di)
+
+
+@triton.jit
+def _find(offsets, s, batch, TILE: tl.constexpr, SEQUENCES: tl.constexpr):
+    """The sequence of tile s of a row, and how many tiles come before it."""
+    i = tl.arange(0, SEQUENCES)
+    begin = tl.load(offsets + i, mask=i < batch, other=0)
+    end = tl.load(offsets + i + 1, mask=i < batch, other=0)
+    tiles = tl.cumsum((end - begin + TILE - 1) // TILE, 0)  # up to the end of each
+    before = (tiles <= s) & (i < batch)
+    return tl.sum(before.to(tl.int32)).to(tl.int64), tl.max(tl.where(before, tiles, 0)).to(tl.int64)
 
 
 @triton.jit
