@@ -68,7 +68,9 @@ def run(
     blocks, tiles = triton.cdiv(n, block), triton.cdiv(length, rows * segments)
     groups = triton.cdiv(tiles, segments)
     lanes, slots = batch * ways * blocks, (groups + triton.cdiv(groups, segments)) * segments
-    if offsets is not None:  # at most so many tiles in all, and slots
+    if (
+        offsets is not None
+    ):  # at most so many tiles; t of one sequence and its groups take at most 2(t + segments) slots
         tiles += batch
         lanes, slots = ways * blocks, 2 * (tiles + segments * batch)
     states, final = torch.empty_like(u), torch.empty_like(start)
@@ -144,11 +146,11 @@ def _scan(
     b, way = lane // BLOCKS // DIRECTIONS, lane // BLOCKS % DIRECTIONS
     part, base = lane // BLOCKS * tiles + s, lane * slots
     if OFFSETS:
-        b, before = _find(offsets, s, batch, TILE, SEQUENCES)
-        if b == batch:  # there are no so many tiles
+        b, earlier = _find(offsets, s, batch, TILE, SEQUENCES)
+        if b == batch:  # there are not so many tiles
             return
-        s -= before
-        base += 2 * (before + GROUP * b)
+        s -= earlier
+        base += 2 * (earlier + GROUP * b)
     sequence = b * DIRECTIONS + way
     reverse = REVERSE if DIRECTIONS == 1 else (way == 1) != REVERSE
     begin, length = _extent(offsets, b, length, OFFSETS)
@@ -223,13 +225,13 @@ def _scan(
 
 @triton.jit
 def _find(offsets, s, batch, TILE: tl.constexpr, SEQUENCES: tl.constexpr):
-    """The sequence of tile s of a row, and how many tiles come before it."""
+    """The sequence of tile s of a row, and how many tiles the sequences before it have."""
     i = tl.arange(0, SEQUENCES)
     begin = tl.load(offsets + i, mask=i < batch, other=0)
     end = tl.load(offsets + i + 1, mask=i < batch, other=0)
     tiles = tl.cumsum((end - begin + TILE - 1) // TILE, 0)  # up to the end of each
-    before = (tiles <= s) & (i < batch)
-    return tl.sum(before.to(tl.int32)).to(tl.int64), tl.max(tl.where(before, tiles, 0)).to(tl.int64)
+    earlier = (tiles <= s) & (i < batch)
+    return tl.sum(earlier.to(tl.int32)).to(tl.int64), tl.max(tl.where(earlier, tiles, 0)).to(tl.int64)
 
 
 @triton.jit
