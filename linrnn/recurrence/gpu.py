@@ -23,12 +23,12 @@ from torch import Tensor
 Tile = tuple[int, int, int, int]
 Tiles = tuple[tuple[int, Tile], ...]
 FORWARD: dict[int, Tiles] = {
-    2: ((200, (16, 128, 2, 6)), (200, (16, 64, 1, 12)), (100, (32, 64, 2, 5)), (0, (16, 32, 1, 14))),
+    2: ((100, (16, 128, 2, 6)), (100, (16, 64, 1, 12)), (0, (16, 32, 1, 14))),
     4: ((100, (16, 64, 2, 5)), (0, (32, 32, 1, 4))),
     8: ((0, (8, 32, 1, 6)),),
 }
 BACKWARD: dict[int, Tiles] = {
-    2: ((200, (8, 64, 1, 10)), (0, (16, 32, 1, 6))),
+    2: ((100, (8, 128, 2, 6)), (200, (8, 64, 1, 10)), (0, (16, 32, 1, 6))),
     4: ((0, (16, 64, 2, 4)),),
     8: ((0, (8, 32, 1, 4)),),
 }
@@ -164,16 +164,22 @@ def _plan(u: Tensor, tiles: Mapping[int, Tiles], offsets: Tensor | None) -> _Pla
     batch, length, *directions, _, n = u.shape
     if offsets is not None:
         batch = len(offsets) - 1
-    plans = ((least, _Plan(batch, length, math.prod(directions), n, tile)) for least, tile in tiles[u.itemsize])
-    return next(plan for least, plan in plans if math.prod(plan.grid) >= least)
+    for least, tile in tiles[u.itemsize]:
+        plan = _Plan(batch, length, math.prod(directions), n, tile)
+        idle = -n % tile[1]  # channels of the last block, which it shares with another or does not have
+        if least == 0 or (math.prod(plan.grid) >= least and idle <= 0.2 * n):
+            return plan
+    raise AssertionError("the last tile is for any number of programs")
 
 
 def _few(u: Tensor, offsets: Tensor | None = None) -> bool:
     """Whether there are too few sequences to fill a GPU, and they are long."""
     batch, length, *directions, _, n = u.shape
+    few = FEW
     if offsets is not None:
         batch, length = len(offsets) - 1, length // (len(offsets) - 1)
-    return batch * math.prod(directions) * n < FEW and length >= LONG
+        few *= 2  # the walk ends with the longest, and the others' programs wait for it
+    return batch * math.prod(directions) * n < few and length >= LONG
 
 
 def channels(block: int, n: int) -> int:

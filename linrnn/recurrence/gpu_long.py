@@ -38,7 +38,7 @@ from linrnn.recurrence.gpu import (
 # By the bytes of a number: steps of a segment, segments of a tile, channels of a program, warps, registers of a thread
 # (as few as hold the tile: what counts is how many bytes are in flight, and those of a tile stay until it is written).
 FORWARD = {2: (32, 8, 32, 4, 128), 4: (16, 8, 32, 4, 128), 8: (4, 16, 32, 4, 168)}
-BACKWARD = {2: (16, 8, 32, 4, 168), 4: (8, 8, 32, 4, 128), 8: (4, 16, 32, 4, 168)}
+BACKWARD = {2: (24, 8, 32, 4, 168), 4: (12, 8, 32, 4, 168), 8: (4, 16, 32, 4, 168)}
 FILL = 4096  # words that a program empties
 EMPTY = tl.constexpr(-1)  # as a float not a number; -2, another such, is published in its place
 
