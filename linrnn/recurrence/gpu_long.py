@@ -61,16 +61,14 @@ def run(
         batch = len(offsets) - 1
     ways = directions[0] if directions else 1
     rows, segments, block, warps, registers = (BACKWARD if conjugate else FORWARD)[u.itemsize]
-    if resets is not None:  # compiling takes time with the cube of the rows, and more of it with resets
-        rows = min(rows, 16)
+    if resets is not None:  # their range has to be a power of two; compiling takes time with its cube
+        rows = 1 << (min(rows, 16).bit_length() - 1)
     narrow = channels(block, n)
     segments, block = min(segments * block // narrow, 8 * segments), narrow  # of fewer channels more steps
     blocks, tiles = triton.cdiv(n, block), triton.cdiv(length, rows * segments)
     groups = triton.cdiv(tiles, segments)
     lanes, slots = batch * ways * blocks, (groups + triton.cdiv(groups, segments)) * segments
-    if (
-        offsets is not None
-    ):  # at most so many tiles; t of one sequence and its groups take at most 2(t + segments) slots
+    if offsets is not None:  # at most so many tiles; t of a sequence and its groups take at most 2(t + segments) slots
         tiles += batch
         lanes, slots = ways * blocks, 2 * (tiles + segments * batch)
     states, final = torch.empty_like(u), torch.empty_like(start)
