@@ -65,6 +65,51 @@ def test_matrices_in_half_precision(dtype: torch.dtype, core: str) -> None:
     assert all(state.dtype == torch.float32 for state in stream.state.cores)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("batch", [1, 5, 11], ids="batch {}".format)
+@pytest.mark.parametrize("core", CORES)
+def test_a_single_layer(core: str, batch: int, dtype: torch.dtype) -> None:
+    """Against the whole sequence at once in float64, in two parts, the second from a state that was handed over."""
+    layer = CORES[core](6, 4, bidirectional=False).double()
+    u = torch.randn(batch, LENGTH, 6, dtype=torch.float64)
+    expected, final = layer(u)
+    layer = layer.to(dtype)
+    stream = Stream(layer, batch)
+    came = _run(stream, u[:, :4].to(dtype))
+    state = stream.state
+    stream.reset()
+    assert (stream.state == 0).all()
+    stream.state = state
+    came = torch.cat([came, _run(stream, u[:, 4:].to(dtype))], dim=1)
+    assert came.dtype == dtype
+    assert relative_error(came, expected) < TOLERANCE[dtype]
+    assert relative_error(stream.state, final) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("batch", [1, 11], ids="batch {}".format)
+@pytest.mark.parametrize("core", ["lru", "rnn"])
+def test_a_layer_is_refreshed_and_refuses_what_does_not_fit(core: str, batch: int) -> None:
+    layer = CORES[core](6, 4, bidirectional=False)
+    stream: Any = Stream(layer, batch)
+    u = torch.randn(batch, LENGTH, 6)
+    before = _run(stream, u)
+    torch.nn.init.ones_(layer.D)
+    stream.reset()
+    assert torch.equal(_run(stream, u), before)
+    stream.reset()
+    stream.refresh()
+    assert relative_error(_run(stream, u), layer(u)[0]) < 1e-5
+    with pytest.raises(ValueError, match=r"inputs: expected shape \(batch, d_model\) with d_model = 6, got"):
+        stream.step(torch.zeros(batch, 5))
+    with pytest.raises(ValueError, match=r"inputs: expected shape .* for a batch of"):
+        stream.step(torch.zeros(batch + 1, 6))
+    with pytest.raises(ValueError, match="state: expected shape"):
+        stream.state = layer.initial_state(batch + 1)
+    with pytest.raises(TypeError, match="state: expected a tensor"):
+        stream.state = None
+    stream.step(torch.zeros(batch, 6))
+
+
 def test_a_model_in_bfloat16() -> None:
     model = _model(torch.bfloat16, channels=3)
     came = _check_steps(Stream(model, 2), model, _inputs(model, 2), 5e-2)
@@ -174,7 +219,8 @@ def test_errors() -> None:
     model = _model(torch.float32, channels=3)
     bidirectional = _model(torch.float32, channels=3, options={"bidirectional": True})
     refused: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
-        (model.blocks[0], {}, TypeError, "model: expected a linrnn.Model, got Block"),
+        (model.blocks[0], {}, TypeError, "model: expected a linrnn.Model or one of its recurrent layers, got Block"),
+        (bidirectional.blocks[0].core, {}, ValueError, "expected a causal core, got a bidirectional one"),
         (bidirectional, {}, ValueError, "expected a causal core, got a bidirectional one"),
         (_model(torch.float32, vocabulary=7, documents=2), {}, ValueError, "Stream: expected a model of one document"),
         (_model(torch.float32, channels=3).train(), {}, RuntimeError, "Stream: expected a model in eval mode"),
@@ -278,6 +324,18 @@ def test_every_way_on_the_gpu(dtype: torch.dtype, config: dict[str, Any], batch:
     _check_steps(stream, model, inputs, TOLERANCE[dtype])
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("batch", [1, 33], ids="batch {}".format)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_layer_on_the_gpu(dtype: torch.dtype, batch: int) -> None:
+    layer = linrnn.LRU(96, 100, r_max=0.99)
+    u = torch.randn(batch, LENGTH, 96)
+    expected, final = layer(u)
+    stream = Stream(layer.cuda(), batch, dtype=dtype)
+    assert relative_error(_run(stream, u.cuda()).cpu(), expected) < TOLERANCE[dtype]
+    assert relative_error(stream.state.cpu(), final) < TOLERANCE[dtype]
+
+
 def _check_steps(stream: Stream, model: linrnn.Model, inputs: Tensor, tolerance: float) -> Tensor:
     """Step by step as the model does, outputs and states; the last output."""
     state = model.initial_state(len(inputs))
@@ -296,7 +354,8 @@ def _run(stream: Stream, inputs: Tensor) -> Tensor:
 
 
 def _state(stream: Stream) -> linrnn.ModelState:
-    return stream.state
+    state: linrnn.ModelState = stream.state
+    return state
 
 
 def _model(dtype: torch.dtype, **config: Any) -> linrnn.Model:

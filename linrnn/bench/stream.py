@@ -90,7 +90,8 @@ def _models(H: int, N: int, depth: int, rounds: int) -> list[Row]:
 
 
 def _layers(H: int, N: int, rounds: int) -> list[Row]:
-    candidates = {"LRU.step": _walk_lru(LRU(H, N).eval(), H)}
+    lru = LRU(H, N)
+    candidates = {"LRU, linrnn.Stream": _walk_stream(Stream(lru), H), "LRU.step": _walk_lru(lru, H)}
     candidates |= {f"nn.{kind}": _walk_layer(getattr(nn, kind)(H, N, batch_first=True), H) for kind in PYTORCH}
     candidates["nn.GRUCell"] = _walk_cell(nn.GRUCell(H, N), H)
     return _rows("layer", measure.milliseconds(candidates, rounds), H, N, None)
@@ -112,8 +113,8 @@ def _rows(what: str, times: dict[str, float], H: int, N: int, goal: int | None) 
     ]
 
 
-def _walk_stream(stream: Stream) -> measure.Run:
-    inputs = torch.randn(1, 1)
+def _walk_stream(stream: Stream, features: int = 1) -> measure.Run:
+    inputs = torch.randn(1, features)
 
     def run() -> None:
         for _ in range(STEPS):

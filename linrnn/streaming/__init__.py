@@ -1,20 +1,21 @@
-"""Streaming: a model that takes one step at a time, as fast as the machine allows."""
+"""Streaming: a model, or a layer, that takes one step at a time, as fast as the machine allows."""
 
 import copy
 import importlib.util
 from collections.abc import Callable
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from linrnn.cores import LRU
+from linrnn.cores.base import Core
 from linrnn.errors import check_integer, shape, wrong_type, wrong_value
 from linrnn.model import Model, ModelState
 from linrnn.recurrence.op import carry_dtype
 from linrnn.streaming import reference
-from linrnn.streaming.weights import Weights, fold
+from linrnn.streaming.weights import LayerWeights, Weights, fold, fold_layer
 
 __all__ = ["Stream"]
 
@@ -22,50 +23,52 @@ HALF = (torch.bfloat16, torch.float16)
 
 
 class Stream:
-    """A causal model that takes its input step by step and keeps the state: what `Model.step` computes, much faster.
+    """A causal model or layer that takes its input step by step and keeps the state: what its `step` does, much faster.
 
     All that is the same at every step is prepared once: norm and γ are folded into the matrices, few sequences on a CPU
     go through one compiled call a step, and on a GPU a step is a CUDA graph.
 
     Args:
-        model: a causal model of one document in eval mode. Its weights are copied: `refresh` takes them anew.
+        model: a causal model of one document in eval mode, or a causal recurrent layer. Its weights are copied:
+            `refresh` takes them anew.
         batch: the number of sequences, each one with its own state.
-        dtype: the type in which the blocks' matrices are kept: that of the model if None; torch.bfloat16 and
+        dtype: the type in which the matrices of blocks are kept: that of the model if None; torch.bfloat16 and
             torch.float16 make a GPU faster. States stay in float32 or better.
 
     Example:
-        >>> model = Model(ModelConfig(vocabulary=18, classes=10, d_model=64, d_state=64, depth=2)).eval()
-        >>> stream = Stream(model)
-        >>> for token in [3, 1, 4]:
-        ...     logits = stream.step(torch.tensor([token]))
+        >>> stream = Stream(LRU(64, 128))
+        >>> for u_k in torch.randn(100, 1, 64):
+        ...     y_k = stream.step(u_k)
     """
 
-    def __init__(self, model: Model, batch: int = 1, *, dtype: torch.dtype | None = None) -> None:
-        if not isinstance(model, Model):
-            raise wrong_type("model", "a linrnn.Model", type(model).__name__)
-        model._require_streaming("Stream")
+    def __init__(self, model: Model | Core, batch: int = 1, *, dtype: torch.dtype | None = None) -> None:
+        if not isinstance(model, Model | Core):
+            raise wrong_type("model", "a linrnn.Model or one of its recurrent layers", type(model).__name__)
+        if isinstance(model, Model):
+            model._require_streaming("Stream")
         check_integer("batch", batch, 1)
         parameter = next(model.parameters())
         if dtype not in (None, parameter.dtype, *HALF):
             raise wrong_value("dtype", f"None, {parameter.dtype} as the model, torch.bfloat16 or torch.float16", dtype)
         self.model, self.batch, self.dtype = model, batch, dtype or parameter.dtype
         self._dtype = parameter.dtype
-        cores, total, steps = model.initial_state(batch)
-        states = torch.stack(cores) if cores else total.new_empty(0)
-        self._state = ModelState(tuple(states), total, steps)
-        if model.config.channels is None:
-            self._inputs = total.new_zeros(batch, dtype=torch.int64)
-        else:
-            self._inputs = parameter.new_zeros(batch, model.config.channels)
-        self._weights: Weights | Model
+        self._state = model.initial_state(batch)
+        self._inputs = _no_inputs(model, batch)
+        self._weights: Weights | LayerWeights | Model | Core
         kernels = _kernels(model, batch, self.dtype)
         if kernels is None:
             self._weights = copy.deepcopy(model)
-            step = _model_stepper(self._weights, self._state, self.dtype)
-        else:
-            self._weights = fold(model, self.dtype)
+            step = _own_stepper(self._weights, self._state, self.dtype)
+        elif isinstance(model, Model):
+            self._weights = _fold(model, self.dtype)
+            cores, total, steps = self._state
+            states = torch.stack(cores)
+            self._state = ModelState(tuple(states), total, steps)
             eps = model.blocks[0].norm.eps if model.config.norm == "layer" else 0.0
             step = kernels.stepper(self._weights, states, total, steps, eps, model.config.pooling == "mean")
+        else:
+            self._weights = _fold(model, self.dtype)
+            step = kernels.layer_stepper(self._weights, self._state)
         self._step = _captured(step, self._inputs) if parameter.is_cuda else step
         self.reset()  # from the rehearsals of a capture
 
@@ -73,27 +76,33 @@ class Stream:
     def step(self, inputs: Tensor) -> Tensor:
         """The next step of all sequences: inputs (batch, channels), or tokens (batch,), to (batch, classes).
 
-        With pooling the output is the prediction from all steps since the start.
+        With pooling the output is the prediction from all steps since the start. Of a layer both are (batch, d_model).
         """
         like = self._inputs
         known = isinstance(inputs, Tensor) and inputs.dtype == like.dtype and inputs.device == like.device
         if not known or inputs.shape != like.shape:
-            self.model._check_input(inputs, 1)
+            _check_input(self.model, inputs)
             if inputs.shape != like.shape:
                 raise wrong_value("inputs", f"shape {tuple(like.shape)} for a batch of {self.batch}", shape(inputs))
             inputs = inputs.to(like.dtype)
         return self._step(inputs.detach()).to(self._dtype)
 
     @property
-    def state(self) -> ModelState:
-        """A copy of the state, to go on from with `Model.step`, `Model.chunk` or another stream; set it to theirs."""
+    def state(self) -> Any:
+        """A copy of the state, of a model a `ModelState`, of a layer a tensor: to go on from with `Model.step`,
+        `Model.chunk`, the layer itself or another stream. Set it to theirs."""
+        if isinstance(self._state, Tensor):
+            return self._state.clone()
         cores, total, steps = self._state
         return ModelState(tuple(core.clone() for core in cores), total.clone(), steps.clone())
 
     @state.setter
     @torch.no_grad()
-    def state(self, state: ModelState) -> None:
-        self.model._check_state(state)
+    def state(self, state: Any) -> None:
+        if isinstance(self.model, Model):
+            self.model._check_state(state)
+        else:
+            self.model._check_state(state, self._inputs)
         pairs = list(zip(_tensors(self._state), _tensors(state), strict=True))
         for ours, theirs in pairs:
             if theirs.shape != ours.shape:
@@ -105,7 +114,7 @@ class Stream:
     def reset(self, which: Tensor | None = None) -> None:
         """Start anew: the sequences where `which`, bool (batch,), is true; all if None."""
         if which is None:
-            which = torch.ones_like(self._state.steps, dtype=torch.bool)
+            which = torch.ones(self.batch, dtype=torch.bool)
         if not isinstance(which, Tensor) or which.dtype != torch.bool:
             came = which.dtype if isinstance(which, Tensor) else type(which).__name__
             raise wrong_type("which", "a tensor of torch.bool", came)
@@ -122,24 +131,34 @@ class Stream:
     @torch.no_grad()
     def refresh(self) -> None:
         """Take the weights of the model as they are now; the state stays."""
-        self.model._require_streaming("refresh")
-        if isinstance(self._weights, Model):
+        if isinstance(self.model, Model):
+            self.model._require_streaming("refresh")
+        if isinstance(self._weights, nn.Module):
             self._weights.load_state_dict(self.model.state_dict())
             return
-        for ours, theirs in zip(self._weights, fold(self.model, self.dtype), strict=True):
+        for ours, theirs in zip(self._weights, _fold(self.model, self.dtype), strict=True):
             ours.copy_(theirs)
 
 
-def _kernels(model: Model, batch: int, dtype: torch.dtype) -> ModuleType | None:
-    """The module whose `stepper` is the fastest for this model; None for the model's own step."""
-    if model.config.depth == 0 or any(type(block.core) is not LRU for block in model.blocks):
+def _fold(model: Model | Core, dtype: torch.dtype) -> Weights | LayerWeights:
+    if isinstance(model, Model):
+        return fold(model, dtype)
+    assert isinstance(model, LRU)
+    return fold_layer(model, dtype)
+
+
+def _kernels(model: Model | Core, batch: int, dtype: torch.dtype) -> ModuleType | None:
+    """The module whose `stepper` or `layer_stepper` is the fastest here; None for the model's own step."""
+    cores = [block.core for block in model.blocks] if isinstance(model, Model) else [model]
+    if not cores or not all(isinstance(core, LRU) for core in cores):
         return None
     parameter = next(model.parameters())
     if parameter.device.type == "cpu" and dtype == carry_dtype(parameter.dtype):
         from linrnn.streaming import cpu
 
         return cpu if batch <= cpu.FEW else reference
-    if parameter.is_cuda and parameter.dtype != torch.float64 and model.config.norm == "batch" and _has_triton():
+    on_gpu = parameter.is_cuda and parameter.dtype != torch.float64 and _has_triton()
+    if on_gpu and isinstance(model, Model) and model.config.norm == "batch":
         from linrnn.streaming import gpu
 
         # for many sequences in float32 PyTorch's products are faster: of batch 1,024 they took 0.6 ms, ours 3.3
@@ -151,11 +170,30 @@ def _has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
-def _model_stepper(model: Model, state: ModelState, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-    """The model's own step, which moves the state in place."""
-    device, own = state.total.device.type, next(model.parameters()).dtype
+def _no_inputs(model: Model | Core, batch: int) -> Tensor:
+    """Zeros as the inputs of a step will be."""
+    parameter = next(model.parameters())
+    if isinstance(model, Core):
+        return parameter.new_zeros(batch, model.d_model)
+    if model.config.channels is None:
+        return parameter.new_zeros(batch, dtype=torch.int64)
+    return parameter.new_zeros(batch, model.config.channels)
+
+
+def _check_input(model: Model | Core, inputs: Tensor) -> None:
+    if isinstance(model, Model):
+        model._check_input(inputs, 1)
+    else:
+        model._check_input("inputs", inputs, ("batch", "d_model"))
+
+
+def _own_stepper(model: Any, state: ModelState | Tensor, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    """The model's or layer's own step, which moves the state in place."""
+    own = next(model.parameters()).dtype
+    device = _tensors(state)[-1].device.type
 
     def step(inputs: Tensor) -> Tensor:
+        outputs: Tensor
         if dtype == own:
             outputs, after = model.step(inputs, state)
         else:
@@ -189,5 +227,5 @@ def _captured(step: Callable[[Tensor], Tensor], inputs: Tensor) -> Callable[[Ten
     return replay
 
 
-def _tensors(state: ModelState) -> tuple[Tensor, ...]:
-    return *state.cores, state.total, state.steps
+def _tensors(state: ModelState | Tensor) -> tuple[Tensor, ...]:
+    return (state,) if isinstance(state, Tensor) else (*state.cores, state.total, state.steps)

@@ -1,4 +1,4 @@
-"""One step of a whole model on the CPU, in one call: a Numba kernel.
+"""One step of a whole model, or of a layer, on the CPU, in one call: Numba kernels.
 
 With few sequences each weight is used a few times only, so a step takes the time that the weights need to come from
 cache or memory: every matrix is read once, row by row, and nothing else costs much.
@@ -8,12 +8,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
-from linrnn.streaming.weights import Weights
+from linrnn.jit import jit
+from linrnn.streaming.weights import LayerWeights, Weights
 
 FEW = 8  # sequences: with many more, PyTorch's matrix products are faster
 
@@ -45,12 +45,22 @@ def stepper(
     return step
 
 
+def layer_stepper(weights: LayerWeights, state: Tensor) -> Callable[[Tensor], Tensor]:
+    """The same for a single LRU: state (batch, 2, N), inputs and outputs (batch, H), all of one floating type."""
+    batch, H = len(state), len(weights.D)
+    biases = [torch.zeros_like(weights.lam), torch.zeros_like(weights.D)]
+    arrays = [t.numpy() for t in (*weights, *biases, state.flatten(1), torch.empty_like(state.flatten(1)))]
+
+    def step(u: Tensor) -> Tensor:
+        y = torch.empty(batch, H, dtype=state.dtype)
+        _step_of_layer(u.contiguous().numpy(), *arrays, y.numpy())
+        return y
+
+    return step
+
+
 def _jit(function: Callable[..., Any]) -> Any:
-    options = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "nsz", "reassoc"}}  # sums in vectors
-    try:
-        return numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # nowhere to keep the compiled code: compile in each process
-        return numba.njit(**options)(function)
+    return jit(function, error_model="numpy", fastmath={"contract", "nsz", "reassoc"})  # sums in vectors
 
 
 @_jit
@@ -75,6 +85,16 @@ def _step(
         _gate(wide, h, len(w[i]), x)
     _pool(x, total, steps, mean, h)
     _linear(head, head_bias, h, outputs)
+
+
+@_jit
+def _step_of_layer(u, lam, B, C, D, b, e, state, wide, y):
+    _linear(B, b, u, wide)
+    _advance(lam, wide, state)
+    _linear(C, e, state, y)
+    for s in range(len(u)):
+        for k in range(len(D)):
+            y[s, k] += D[k] * u[s, k]
 
 
 @_jit

@@ -1,4 +1,4 @@
-"""One step of a model of LRUs in PyTorch's operations: the definition of the kernels, and what runs without them."""
+"""One step of a model of LRUs, or of a single one, in PyTorch's operations: the definition of the kernels."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.recurrence.planes import multiply
-from linrnn.streaming.weights import Weights
+from linrnn.streaming.weights import LayerWeights, Weights
 
 
 def stepper(
@@ -35,6 +35,18 @@ def stepper(
         total.add_(x)
         steps.add_(1)
         return F.linear((total / steps.unsqueeze(1)).to(x.dtype) if mean else x, w.head, w.head_bias)
+
+    return step
+
+
+def layer_stepper(weights: LayerWeights, state: Tensor) -> Callable[[Tensor], Tensor]:
+    """The same for a single LRU: state (batch, 2, N), inputs and outputs (batch, H)."""
+    lam, B, C, D = weights
+    no_b, no_e = lam.new_zeros(len(lam)), torch.zeros_like(D)
+
+    def step(u: Tensor) -> Tensor:
+        state.copy_(multiply(lam.view_as(state[0]), state) + _linear(u, B, no_b).view_as(state))
+        return _linear(state.flatten(1), C, no_e) + D * u
 
     return step
 

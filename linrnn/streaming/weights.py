@@ -1,4 +1,4 @@
-"""A model's numbers as one step needs them: what does not change from step to step is computed once."""
+"""The numbers of a model, or of a layer, as one step needs them: what is the same at every step is computed once."""
 
 import copy
 from typing import NamedTuple
@@ -36,17 +36,41 @@ class Weights(NamedTuple):
     head_bias: Tensor  # (classes,)
 
 
+class LayerWeights(NamedTuple):
+    """A single LRU, state = Λ·state + B·u and y = C·state + D ⊙ u, with γ folded into B, on real planes."""
+
+    lam: Tensor  # (2N,)
+    B: Tensor  # (2N, H)
+    C: Tensor  # (H, 2N)
+    D: Tensor  # (H,)
+
+
 @torch.no_grad()
 def fold(model: Model, dtype: torch.dtype) -> Weights:
     """The weights of a model of LRUs: the blocks' matrices in `dtype`, the rest in the type of the states."""
-    carry = carry_dtype(next(model.parameters()).dtype)
     exact = copy.deepcopy(model).double()
     encoder, head = dict(exact.encoder.named_parameters()), dict(exact.head.named_parameters())
     bias = encoder.get("bias", torch.zeros_like(head["weight"][0]))
     blocks = zip(*(_fold_block(block) for block in exact.blocks), strict=True)
     stacked = Weights(encoder["weight"], bias, *(torch.stack(parts) for parts in blocks), *head.values())
-    matrices = {name: getattr(stacked, name).to(dtype) for name in ("B", "C", "W")}
-    return Weights(*(tensor.detach().to(carry).contiguous() for tensor in stacked))._replace(**matrices)
+    return Weights(**_stored(stacked, dtype, model))
+
+
+@torch.no_grad()
+def fold_layer(core: LRU, dtype: torch.dtype) -> LayerWeights:
+    """The weights of one LRU, in the same types."""
+    return LayerWeights(**_stored(_planes(copy.deepcopy(core).double()), dtype, core))
+
+
+def _planes(core: LRU) -> LayerWeights:
+    lam, B, C, D = core._planes()
+    return LayerWeights(lam.flatten(), B.flatten(0, 1), C.flatten(1), D)
+
+
+def _stored(weights: Weights | LayerWeights, dtype: torch.dtype, model: Model | LRU) -> dict[str, Tensor]:
+    carry = carry_dtype(next(model.parameters()).dtype)
+    types = dict.fromkeys(weights._fields, carry) | {"B": dtype, "C": dtype, "W": dtype}
+    return {name: t.detach().to(types[name]).contiguous() for name, t in weights._asdict().items()}
 
 
 def _fold_block(block: Block) -> tuple[Tensor, ...]:
@@ -59,13 +83,12 @@ def _fold_block(block: Block) -> tuple[Tensor, ...]:
         assert norm.running_var is not None
         scale = scale * torch.rsqrt(norm.running_var + norm.eps)
         shift = shift - norm.running_mean * scale
-    lam, B, C, D = core._planes()
-    B = B.flatten(0, 1)
+    lam, B, C, D = _planes(core)
     return (
-        lam.flatten(),
+        lam,
         B * scale,
         B @ shift,
-        C.flatten(1),
+        C,
         D * scale,
         D * shift,
         block.mixing.weight,
