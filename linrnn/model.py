@@ -30,7 +30,7 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "core": tuple(CORES),
     "mixing": ("glu", "half_glu"),
     "norm": ("batch", "layer"),
-    "pooling": ("mean", "none"),
+    "pooling": ("mean", "all", "none"),
     "documents": (1, 2),
 }
 
@@ -49,7 +49,8 @@ class ModelConfig:
         mixing: `glu`, or `half_glu` which gates without a linear map of the value.
         norm: `batch` or `layer`, before each core.
         dropout: probability to drop a feature of a whole sequence.
-        pooling: `mean` over the steps, or `none` for an output at every step.
+        pooling: `mean` over the real steps; `all`, the mean over padding too, which is read like any step, as in the
+            published S4; or `none` for an output at every step.
     """
 
     channels: int | None = None
@@ -64,7 +65,7 @@ class ModelConfig:
     mixing: Literal["glu", "half_glu"] = "glu"
     norm: Literal["batch", "layer"] = "batch"
     dropout: float = 0.0
-    pooling: Literal["mean", "none"] = "mean"
+    pooling: Literal["mean", "all", "none"] = "mean"
 
     def __post_init__(self) -> None:
         if (self.channels is None) == (self.vocabulary is None):
@@ -80,7 +81,7 @@ class ModelConfig:
         if not 0 <= self.dropout < 1:
             raise wrong_value("dropout", "a probability from 0 to below 1", self.dropout)
         if self.documents == 2 and self.pooling == "none":
-            raise wrong_value("pooling", "'mean' for two documents", repr(self.pooling))
+            raise wrong_value("pooling", "'mean' or 'all' for two documents", repr(self.pooling))
 
 
 class ModelState(NamedTuple):
@@ -134,7 +135,7 @@ class Model(nn.Module):
             lengths: integers (batch,), or (batch, 2) for two documents: the real steps; the rest is padding.
             resets: bool (batch, length), true where a new sequence starts; without pooling only.
             row: to compute less padding, put the sequences of these lengths end to end in a row of so many steps, at
-                least `linrnn.packing.room(lengths)`. The output is the same. For causal models of LRUs with pooling.
+                least `linrnn.packing.room(lengths)`. The output is the same. For causal LRUs with pooling='mean'.
         """
         if row is not None:
             return self._packed(inputs, lengths, row)
@@ -177,8 +178,8 @@ class Model(nn.Module):
             x, core_state = block.step(x, core_state)
             cores.append(core_state)
         total, steps = state.total + x, state.steps + 1
-        mean = self.config.pooling == "mean"
-        output = self._of_mean(total / steps.unsqueeze(-1)) if mean else self._head(x)
+        alone = self.config.pooling == "none"
+        output = self._head(x) if alone else self._of_mean(total / steps.unsqueeze(-1))
         return output, ModelState(tuple(cores), total, steps)
 
     def initial_state(self, batch: int) -> ModelState:
@@ -235,7 +236,7 @@ class Model(nn.Module):
 
     def _packed(self, inputs: Tensor, lengths: Tensor | None, length: int) -> Tensor:
         if not self.packs:
-            raise ValueError("row: expected None, or a causal model of LRUs for one document, with pooling")
+            raise ValueError("row: expected None, or a causal model of LRUs for one document, with pooling='mean'")
         if lengths is None:
             raise wrong_value("lengths", "those of the sequences, beside `row`", None)
         self._check_input(inputs, 2)
@@ -270,6 +271,8 @@ class Model(nn.Module):
             lengths = check_lengths(lengths, inputs)
             real = real_steps(lengths, inputs.shape[1])
             inputs = inputs.masked_fill(~real.view(*real.shape, *[1] * (inputs.dim() - 2)), 0)
+            if self.config.pooling == "all":
+                lengths = real = None
         x = self._encode(inputs)
         weights = self._prepared(x, lengths) if state is None and resets is None else None
         if weights is not None:

@@ -29,7 +29,7 @@ class ModelSettings:
     mixing: Literal["glu", "half_glu"] = "glu"
     norm: Literal["batch", "layer"] = "batch"
     dropout: float = 0.0
-    pooling: Literal["mean", "none"] = "mean"
+    pooling: Literal["mean", "all", "none"] = "mean"
 
     def __post_init__(self) -> None:
         _check_types(self)

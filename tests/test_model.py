@@ -34,7 +34,7 @@ LENGTHS = torch.tensor([9, 0, 4, 1])
 @NORMS
 def test_shapes_and_gradients(kind: dict[str, int], core: dict[str, Any], norm: str) -> None:
     inputs = _inputs(kind)
-    for pooling, shape in (("mean", (4, 4)), ("none", (4, 9, 4))):
+    for pooling, shape in (("mean", (4, 4)), ("all", (4, 4)), ("none", (4, 9, 4))):
         model = _model(**kind, **core, norm=norm, pooling=pooling)
         output = model(inputs, lengths=LENGTHS)
         assert output.shape == shape
@@ -80,6 +80,21 @@ def test_depth_zero_is_encoder_and_head() -> None:
     model = _model(channels=3, depth=0)
     inputs = _inputs({"channels": 3})
     assert relative_error(model(inputs), model.head(model.encoder(inputs).mean(1))) < 1e-6
+
+
+@pytest.mark.parametrize("documents", [1, 2])
+def test_padding_is_read_like_any_step_where_all_are_pooled(documents: int) -> None:
+    """What padding holds makes no difference: it is symbol 0, and counts in the norm and in the mean."""
+    model = _model(vocabulary=7, pooling="all", documents=documents).double()
+    shape = (3, 9) if documents == 1 else (3, 2, 9)
+    tokens, lengths = torch.randint(1, 7, shape), torch.randint(1, 9, shape[:-1])
+    padding = torch.arange(9) >= lengths.unsqueeze(-1)
+    expected = model(tokens.masked_fill(padding, 0))
+    assert torch.equal(model(tokens, lengths=lengths), expected)
+    over_real = _model(vocabulary=7, documents=documents).double()
+    over_real.load_state_dict(model.state_dict())
+    assert relative_error(over_real(tokens, lengths=lengths), expected) > 1e-3
+    assert not model.packs
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -183,7 +198,7 @@ def test_step_equals_parallel(kind: dict[str, int], core: dict[str, Any], norm: 
     cuts=st.lists(st.integers(0, 9), max_size=4),
     kind=st.sampled_from([{"channels": 3}, {"vocabulary": 7}]),
     core=st.sampled_from(["lru", "rnn"]),
-    pooling=st.sampled_from(["mean", "none"]),
+    pooling=st.sampled_from(["mean", "all", "none"]),
 )
 def test_chunks_equal_the_whole(cuts: list[int], kind: dict[str, int], core: str, pooling: str) -> None:
     model = _model(**kind, core=core, pooling=pooling).double().eval()
@@ -192,7 +207,7 @@ def test_chunks_equal_the_whole(cuts: list[int], kind: dict[str, int], core: str
     for start, stop in zip([0, *cuts], [*cuts, 9], strict=True):
         output, state = model.chunk(inputs[:, start:stop], state)
         outputs.append(output)
-        if pooling == "mean" and stop:
+        if pooling != "none" and stop:
             assert relative_error(output, model(inputs[:, :stop])) < 1e-10
     if pooling == "none":
         assert relative_error(torch.cat(outputs, dim=1), model(inputs)) < 1e-10
@@ -405,7 +420,9 @@ def test_the_weights_are_plain_safetensors(tmp_path: Path) -> None:
         pytest.param({"core": "gru2"}, ValueError, "core: expected 'lru' or .*, got 'gru2'", id="core"),
         pytest.param({"mixing": "mlp"}, ValueError, "mixing: expected 'glu' or 'half_glu', got 'mlp'", id="mixing"),
         pytest.param({"norm": "rms"}, ValueError, "norm: expected 'batch' or 'layer', got 'rms'", id="norm"),
-        pytest.param({"pooling": "max"}, ValueError, "pooling: expected 'mean' or 'none', got 'max'", id="pooling"),
+        pytest.param(
+            {"pooling": "max"}, ValueError, "pooling: expected 'mean' or 'all' or 'none', got 'max'", id="pooling"
+        ),
         pytest.param({"documents": 3}, ValueError, "documents: expected 1 or 2, got 3", id="documents"),
         pytest.param({"dropout": 1.0}, ValueError, "dropout: expected a probability .*, got 1.0", id="dropout"),
         pytest.param({"dropout": -0.1}, ValueError, "dropout: expected a probability .*, got -0.1", id="negative"),
@@ -413,7 +430,7 @@ def test_the_weights_are_plain_safetensors(tmp_path: Path) -> None:
         pytest.param(
             {"documents": 2, "pooling": "none"},
             ValueError,
-            "pooling: expected 'mean' for two documents",
+            "pooling: expected 'mean' or 'all' for two documents",
             id="two-unpooled",
         ),
     ],

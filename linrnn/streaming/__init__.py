@@ -65,7 +65,7 @@ class Stream:
             states = torch.stack(cores)
             self._state = ModelState(tuple(states), total, steps)
             eps = model.blocks[0].norm.eps if model.config.norm == "layer" else 0.0
-            step = kernels.stepper(self._weights, states, total, steps, eps, model.config.pooling == "mean")
+            step = kernels.stepper(self._weights, states, total, steps, eps, model.config.pooling != "none")
         else:
             self._weights = _fold(model, self.dtype)
             step = kernels.layer_stepper(self._weights, self._state)
