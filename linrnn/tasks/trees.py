@@ -18,12 +18,17 @@ CHILDREN = (2, 10)
 BLOCK = 1024  # trees grown from one seed
 
 
-def grow(seed: int, block: int) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
-    """Grow the trees of one block: inputs (kept, LENGTH), lengths and values (kept,) of those that are kept."""
+def grow(
+    seed: int, block: int, shortest: int = SHORTEST, longest: int = LONGEST
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+    """Grow the trees of one block: inputs (kept, LENGTH), lengths and values (kept,) of those that are kept.
+
+    Those are kept that have from `shortest` to `longest` tokens, fewer than LENGTH, <eos> not counted.
+    """
     inputs = np.zeros((BLOCK, LENGTH), dtype=np.uint8)
     lengths, values = np.zeros(BLOCK, dtype=np.int64), np.zeros(BLOCK, dtype=np.int64)
     random = np.random.SeedSequence((seed, block)).generate_state(1, np.uint64).astype(np.uint64)
-    kept = _grow(random, inputs, lengths, values)
+    kept = _grow(random, inputs, lengths, values, shortest, longest)
     return inputs[:kept], lengths[:kept], values[:kept]
 
 
@@ -64,14 +69,14 @@ def _insert(value: int, values: NDArray[np.int64], n: int) -> None:
 
 
 @jit
-def _grow_tree(random: NDArray[np.uint64], tokens: NDArray[np.uint8]) -> tuple[int, int]:
+def _grow_tree(random: NDArray[np.uint64], tokens: NDArray[np.uint8], longest: int) -> tuple[int, int]:
     """One tree, written token by token: its length and value; one that gets too long is given up."""
     operators = np.empty(DEPTH, dtype=np.int64)  # of the open nodes, the root first
     children = np.empty(DEPTH, dtype=np.int64)
     seen = np.empty(DEPTH, dtype=np.int64)
     values = np.empty((DEPTH, CHILDREN[1]), dtype=np.int64)  # of the children seen, sorted
     length, depth = 0, 0  # depth: of the last open node
-    while length < LONGEST:
+    while length < longest:
         if depth < DEPTH - 1 and _draw(random, 4) == 0:
             operators[depth] = MIN + _draw(random, len(OPERATORS))
             children[depth] = CHILDREN[0] + _draw(random, CHILDREN[1] - CHILDREN[0] + 1)
@@ -95,18 +100,23 @@ def _grow_tree(random: NDArray[np.uint64], tokens: NDArray[np.uint8]) -> tuple[i
             depth -= 1
         if depth == 0:
             return length, value
-    return LONGEST + 1, 0
+    return longest + 1, 0
 
 
 @jit
 def _grow(
-    random: NDArray[np.uint64], inputs: NDArray[np.uint8], lengths: NDArray[np.int64], values: NDArray[np.int64]
+    random: NDArray[np.uint64],
+    inputs: NDArray[np.uint8],
+    lengths: NDArray[np.int64],
+    values: NDArray[np.int64],
+    shortest: int,
+    longest: int,
 ) -> int:
     """Grow as many trees as there are rows, and write those that are kept into the first ones; their number."""
     kept = 0
     for _ in range(len(inputs)):
-        length, value = _grow_tree(random, inputs[kept])
-        if SHORTEST <= length <= LONGEST:
+        length, value = _grow_tree(random, inputs[kept], longest)
+        if shortest <= length <= longest:
             inputs[kept, length] = END
             inputs[kept, length + 1 :] = PAD
             lengths[kept] = length + 1
