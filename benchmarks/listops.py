@@ -1,7 +1,7 @@
 """ListOps in small, for a CPU: shorter expressions, a small model, and runs that differ in one thing.
 
     python benchmarks/listops.py [--shortest 126] [--longest 500] [--steps 6000] [--rate .003] [--seed 0]
-                                 [--change none --change model.pooling=all ...] [--runs runs/listops-small] [--json FILE]
+                                 [--change none --change model.pooling=all] [--runs runs/listops-small] [--json FILE]
 
 Expressions are grown by the rules of the task, 40,000 of them to train on; H 48, N 64 and 4 blocks, the rest as in the
 recipe. Runs that have ended are kept: several of them can be made side by side, and then recorded by one more call.
