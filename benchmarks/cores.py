@@ -87,8 +87,7 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
         ax.set(title=title, xlabel="step", ylim=(18, 102))
         ax.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=3, frameon=False)
     axes[0, 0].set_ylabel("validation accuracy, %")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    style.save(figure, path)
     print(f"drawn in {path}")
 
 

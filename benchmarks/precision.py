@@ -44,8 +44,7 @@ def draw(results: list[dict[str, Any]], title: str, path: Path) -> None:
         accuracy.set(xlabel="step", ylabel="validation accuracy, %", title=f"Accuracy, seed {row['seed']}")
     axes[0, 0].legend(frameon=False)
     figure.suptitle(title)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    style.save(figure, path)
     print(f"drawn in {path}")
 
 

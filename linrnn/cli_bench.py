@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -36,6 +36,7 @@ Json = Annotated[
     Path | None,
     typer.Option("--json", help="Keep all numbers, with machine, versions and commit.", metavar="FILE"),
 ]
+Picture = Annotated[Path | None, typer.Option("--out", help="Draw the results.", metavar="FILE")]
 Threads = Annotated[int | None, typer.Option(min=1, help="On a CPU.  [default: PyTorch's]")]
 Dtype = Annotated[
     Literal["float32", "bfloat16"] | None, typer.Option(help="One of them.  [default: both on a GPU, float32 on a CPU]")
@@ -50,6 +51,7 @@ def scan(
     device: Device = None,
     threads: Threads = None,
     json_file: Json = None,
+    picture: Picture = None,
 ) -> None:
     """The recurrence x = λ·x + u alone, forward and backward, against a copy of the same bytes.
 
@@ -61,7 +63,7 @@ def scan(
 
     **Examples**
 
-    - `linrnn bench scan`: the shapes of the paper's tasks
+    - `linrnn bench scan --out scan.png`: the shapes of the paper's tasks
     - `linrnn bench scan --sweep --dtype bfloat16 --json results/bench/sweep.json`
     - `linrnn bench scan --device cpu --threads 2`
     """
@@ -88,6 +90,7 @@ def scan(
         reached = sum(share >= goal for share in shares)
         out.print(f"{reached} of {len(shares)} at {goal:.0%} of the copy or above; the lowest at {min(shares):.0%}")
     _finish(json_file, [*results, *others])
+    _draw(picture, scans.picture, results)
 
 
 @app.command()
@@ -103,6 +106,7 @@ def train(
     device: Device = None,
     threads: Threads = None,
     json_file: Json = None,
+    picture: Picture = None,
 ) -> None:
     """Steps a second of whole training steps at the paper's sizes, on random data.
 
@@ -115,7 +119,7 @@ def train(
 
     **Examples**
 
-    - `linrnn bench train`
+    - `linrnn bench train --out train.png`
     - `linrnn bench train --recipe scifar --recipe listops --jax --rnn --json results/bench/train.json`
     - `linrnn bench train --recipe pathx --profile`
     """
@@ -142,6 +146,7 @@ def train(
         out.print(_profile_table(row))
     _say_missing(missing)
     _finish(json_file, results)
+    _draw(picture, steps.picture, results)
 
 
 @app.command()
@@ -221,12 +226,10 @@ def length(
     lengths: Annotated[
         str | None, typer.Option(help="Steps.  [default: 16384 to 1048576; on a CPU less]", metavar="L,L,...")
     ] = None,
-    out_file: Annotated[
-        Path | None, typer.Option("--out", help="A picture of time and memory.", metavar="FILE")
-    ] = None,
     device: Device = None,
     threads: Threads = None,
     json_file: Json = None,
+    picture: Picture = None,
 ) -> None:
     """Training on one sequence (6 blocks, H 128, N 256, batch 1): time for each token and peak memory, by length.
 
@@ -251,10 +254,8 @@ def length(
         ratio = _marked(f"{row['ratio']:.2f} ×", row["ratio"] <= lengths_of.GOAL)
         table.add_row(f"{row['length']:,}", f"{row['ms']:.2f}", f"{row['ns_per_token']:.1f}", ratio, peak)
     out.print(table)
-    if out_file is not None:
-        lengths_of.picture(results, out_file)
-        out.print(escape(str(out_file)), soft_wrap=True)
     _finish(json_file, results)
+    _draw(picture, lengths_of.picture, results)
 
 
 @app.command()
@@ -425,6 +426,12 @@ def _finish(path: Path | None, results: list[Row]) -> None:
     measure.write(path, _command(), results)
     if path is not None:
         out.print(f"recorded in {escape(str(path))}", soft_wrap=True)
+
+
+def _draw(path: Path | None, picture: Callable[[list[Row], Path], None], results: list[Row]) -> None:
+    if path is not None:
+        picture(results, path)
+        out.print(f"drawn in {escape(str(path))}", soft_wrap=True)
 
 
 def _say_missing(missing: dict[str, str]) -> None:

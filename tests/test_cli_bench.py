@@ -57,12 +57,13 @@ def test_help_teaches_by_example(command: str) -> None:
 
 
 def test_scan_prints_a_table_and_records_every_number(tmp_path: Path) -> None:
-    path = tmp_path / "scan.json"
-    said = bench("scan", "--device", "cpu", "--dtype", "bfloat16", "--json", path)
+    path, picture = tmp_path / "scan.json", tmp_path / "new" / "scan.png"
+    said = bench("scan", "--device", "cpu", "--dtype", "bfloat16", "--json", path, "--out", picture)
+    assert picture.stat().st_size > 1000
     assert "tiny (2 × 7 × 3)" in said
     assert "accelerated-scan runs on a GPU only" in said
     record = record_of(path)
-    assert record["command"] == f"linrnn bench scan --device cpu --dtype bfloat16 --json {path}"
+    assert record["command"] == f"linrnn bench scan --device cpu --dtype bfloat16 --json {path} --out {picture}"
     assert [(row["dtype"], row["pass"], row["reverse"]) for row in record["results"]] == [
         ("bfloat16", way, reverse) for way in ("forward", "backward") for reverse in (False, True)
     ]

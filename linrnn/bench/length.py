@@ -64,11 +64,10 @@ def _case(length: int, H: int, N: int, depth: int) -> Case:
 
 def picture(results: list[Row], path: Path) -> None:
     """Time for each token and peak memory, by length."""
-    from matplotlib.figure import Figure
+    from linrnn.experiments import style  # Matplotlib loads when it is needed
 
     measured = any(row["peak_bytes"] for row in results)
-    figure = Figure(figsize=(9 if measured else 4.5, 3.5), layout="constrained")
-    axes = figure.subplots(1, 2 if measured else 1, squeeze=False)[0]
+    figure, (axes,) = style.subplots(1, 2 if measured else 1, width=4.5, height=3.5)
     lengths = [row["length"] for row in results]
     axes[0].plot(lengths, [row["ns_per_token"] for row in results], "o-")
     axes[0].axhline(GOAL * results[0]["ns_per_token"], color="grey", linestyle=":", label=f"{GOAL} × the shortest's")
@@ -81,5 +80,4 @@ def picture(results: list[Row], path: Path) -> None:
         axis.set(xlabel="length (steps)", xscale="log")
     model = results[0]
     figure.suptitle(f"training on one sequence: {model['depth']} blocks, H {model['H']}, N {model['N']}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    style.save(figure, path)

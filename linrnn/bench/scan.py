@@ -8,6 +8,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 
 import torch
 
@@ -97,6 +98,24 @@ def compare(moved: int, ms: float, copy_ms: float) -> Row:
         "copy_TB/s": moved / copy_ms / 1e9,
         "share": copy_ms / ms,
     }
+
+
+def picture(results: Iterable[Row], path: Path) -> None:
+    """The share of a copy's bandwidth at each shape, from the first step to the last: by type, forward and backward."""
+    from linrnn.experiments import style  # Matplotlib loads when it is needed
+
+    walked = [row for row in results if not row["reverse"]]
+    names = list(dict.fromkeys(row["name"] for row in walked))
+    kinds = list(dict.fromkeys((row["dtype"], row["pass"]) for row in walked))
+    figure, ((axis,),) = style.subplots(1, 1, width=max(5.0, 1.3 * len(names)), height=3.2)
+    for i, (dtype, way) in enumerate(kinds):
+        shares = {row["name"]: 100 * row["share"] for row in walked if (row["dtype"], row["pass"]) == (dtype, way)}
+        places = [names.index(name) + (i - (len(kinds) - 1) / 2) * 0.8 / len(kinds) for name in shares]
+        axis.bar(places, shares.values(), 0.75 / len(kinds), color=style.COLOURS[i], label=f"{dtype}, {way}")
+    axis.axhline(100 * GOAL, color=style.BLACK, linestyle=":", linewidth=1)
+    axis.set(ylabel="% of a copy of the same bytes", xticks=range(len(names)), xticklabels=names)
+    axis.legend(frameon=False, ncols=len(kinds), loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    style.save(figure, path)
 
 
 def rival_rows(

@@ -8,6 +8,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -260,3 +261,21 @@ def by_kernel(step: measure.Run, device: torch.device, steps: int = 5, top: int 
     ]
     kernels.sort(key=lambda kernel: -kernel["us"])
     return {"busy_us": sum(kernel["us"] for kernel in kernels), "wall_us": wall, "kernels": kernels[:top]}
+
+
+def picture(results: Iterable[Row], path: Path) -> None:
+    """The milliseconds of a step at each recipe: its matrix products alone, and all the rest; with the goal's."""
+    from linrnn.experiments import style  # Matplotlib loads when it is needed
+
+    rows = list(results)[::-1]  # the first on top
+    products = [row["products_ms"] for row in rows]
+    rest = [max(0.0, 1e3 / row["steps/s"] - row["products_ms"]) for row in rows]
+    figure, ((axis,),) = style.subplots(1, 1, width=7.0, height=0.35 * len(rows) + 1.0)
+    axis.barh(range(len(rows)), products, color=style.BLUE, label="the matrix products, measured alone")
+    axis.barh(range(len(rows)), rest, left=products, color=style.SKY, label="all the rest")
+    goals = [(1e3 / row["goal"], place) for place, row in enumerate(rows) if row["goal"]]
+    if goals:
+        axis.scatter(*zip(*goals, strict=True), marker="|", s=250, color=style.BLACK, label="the goal", zorder=3)
+    axis.set(xlabel="ms a step", yticks=range(len(rows)), yticklabels=[row["name"] for row in rows])
+    axis.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.4, 1.0))
+    style.save(figure, path)

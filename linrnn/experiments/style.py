@@ -1,5 +1,6 @@
 """The visual language of all pictures: colours that colour-blind people can tell apart, in a fixed order."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,6 +26,12 @@ def subplots(
         ax.grid(alpha=0.25, linewidth=0.6)
         ax.set_axisbelow(True)
     return figure, axes
+
+
+def save(figure: "Figure", path: Path) -> None:
+    """Into a file, and its folder where there is none yet."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
 
 
 def unit_circle(ax: Any) -> None:

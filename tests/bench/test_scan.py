@@ -4,11 +4,14 @@ import importlib.util
 import itertools
 import math
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from linrnn.bench import measure, rivals, scan
+from linrnn.experiments import style
 from linrnn.recurrence import op
 
 TINY = {"a": (2, 7, 3), "b": (1, 20, 5)}
@@ -84,6 +87,17 @@ def test_the_sweep_spans_what_users_have() -> None:
     assert {128, 2**20} <= lengths
     assert {16, 4096} <= sizes
     assert max(4 * 2 * math.prod(shape) for shape in shapes) <= 2e9
+
+
+def test_the_picture_has_a_bar_for_each_share(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    rows = [row for group in scan.rows(TINY, [torch.float32, torch.bfloat16], measure.CPU, rounds=1) for row in group]
+    drawn: list[Any] = []
+    monkeypatch.setattr(style, "save", lambda figure, path: drawn.append(figure))
+    scan.picture(rows, tmp_path / "scan.png")
+    (axis,) = drawn[0].axes
+    bars = sorted(bar.get_height() for bar in axis.patches)
+    assert bars == pytest.approx(sorted(100 * row["share"] for row in rows if not row["reverse"]))
+    assert [label.get_text() for label in axis.get_xticklabels()] == list(TINY)
 
 
 def test_rivals_are_compared_with_float32_forward_and_both(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from linrnn.bench import measure, rivals, train
+from linrnn.experiments import style
 from linrnn.training.data import Examples
 from tests.bench.helpers import tiny
 
@@ -128,3 +130,16 @@ def test_jax_trains_the_same_cases() -> None:
     for result in train.jax_speeds([two, pixels], measure.CPU, seconds=0.1):
         assert result["steps_per_second"] > 0
         assert 0 < result["loss"] < 2
+
+
+def test_the_picture_is_of_the_products_and_the_rest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    rows = [
+        {"name": "a", "steps/s": 100.0, "products_ms": 4.0, "goal": 200},
+        {"name": "b", "steps/s": 500.0, "products_ms": 1.5, "goal": None},
+    ]
+    drawn: list[Any] = []
+    monkeypatch.setattr(style, "save", lambda figure, path: drawn.append(figure))
+    train.picture(rows, tmp_path / "train.png")
+    (axis,) = drawn[0].axes
+    assert [bar.get_width() for bar in axis.patches] == pytest.approx([1.5, 4.0, 0.5, 6.0])  # the last row first
+    assert axis.collections[0].get_offsets().tolist() == [[5.0, 1.0]]
