@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import check_tensor, shape, wrong_type, wrong_value
-from linrnn.recurrence import op
+from linrnn.recurrence import op, transforms
 from linrnn.recurrence.planes import from_planes, to_planes
 
 __all__ = ["scan", "scan_planes"]
@@ -100,6 +100,10 @@ def scan_planes(
     op.check(u, lam, initial, resets)
     if initial is None:
         initial = lam.new_zeros(u.shape[0], 2, u.shape[3])
+    if transforms.active():
+        if group is not None:
+            raise ValueError("group: expected None under a transform of torch.func or in forward mode")
+        return transforms.scan(u, lam, initial, resets, reverse)
     if group is not None:
         from linrnn.recurrence import distributed  # few need it
 
