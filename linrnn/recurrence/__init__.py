@@ -21,8 +21,9 @@ def scan(
 ) -> tuple[Tensor, Tensor]:
     """Solve x_k = λ·x_{k-1} + u_k for all steps at once, in complex numbers.
 
-    Differentiable in `u`, `lam` and `initial`, through both results. Scanning a sequence in pieces, with each
-    `final` given as the next `initial`, equals scanning the whole.
+    Differentiable in `u`, `lam` and `initial`, through both results; also in forward mode and by the transforms of
+    torch.func, `vmap` among them. Scanning a sequence in pieces, with each `final` given as the next `initial`, equals
+    scanning the whole.
 
     Args:
         u: complex (batch, length, N), any length including 0.
@@ -42,7 +43,8 @@ def scan(
     `final` that after all parts, the same on every rank. `initial` is read on the rank where the scan starts: the
     first, or with `reverse` the last. Gradients are those of the sum of all ranks' losses: of `u`, complete where the
     part is; of `lam` and `initial`, this rank's share, so that the sum over the ranks is the whole. The call and its
-    backward, of which there is no second one, are collective: all ranks must run them, in the same order.
+    backward, of which there is no second one, are collective: all ranks must run them, in the same order. There is no
+    forward mode with a group, and no torch.func.
 
     Example:
         >>> lam = torch.polar(torch.tensor([0.9]), torch.tensor([0.0]))

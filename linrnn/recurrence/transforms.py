@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._C._functorch import TransformType
 from torch._compile import _disable_dynamo
 from torch.autograd import forward_ad
 
@@ -18,7 +19,8 @@ from linrnn.recurrence.planes import conj, multiply
 
 def active() -> bool:
     """Whether a transform of torch.func is at work, or forward mode: then operators of our own must be avoided."""
-    return torch._C._are_functorch_transforms_active() or forward_mode()
+    layers = torch._C._functorch.get_interpreter_stack() or ()
+    return forward_mode() or any(layer.key() != TransformType.Functionalize for layer in layers)
 
 
 # A compiler takes the answer and leaves the question out of its graph. This is torch.compiler.assume_constant_result,
@@ -54,12 +56,12 @@ def scan_backward(
     """As `reference.scan_backward`, on planes: the scan of the incoming gradient with conj(λ), the other way round."""
     if states.shape[1] == 0:
         return grad_states, torch.zeros_like(lam), grad_final
-    rest = states.shape[1] - 1
     if reverse and resets is not None:
         grad_final = grad_final.masked_fill(resets[:, :1, None], 0)
-    handed_on = F.pad(grad_final.unsqueeze(1), (0, 0, 0, 0, *((0, rest) if reverse else (rest, 0))))
-    grad = grad_states.to(lam.dtype) + handed_on
-    g, g_before = scan(grad, conj(lam), torch.zeros_like(initial), resets, not reverse)
+    rest = states.shape[1] - 1
+    around = (0, rest) if reverse else (rest, 0)  # the state handed on is that of the step walked last
+    grad_states = grad_states.to(lam.dtype) + F.pad(grad_final.unsqueeze(1), (0, 0, 0, 0, *around))
+    g, g_before = scan(grad_states, conj(lam), torch.zeros_like(initial), resets, not reverse)
     grad_lam = multiply(conj(_previous(states, initial, resets, reverse)), g).sum((0, 1))
     return g.to(states.dtype), grad_lam, multiply(conj(lam), g_before)
 
@@ -94,9 +96,8 @@ class _Scan(torch.autograd.Function):
     def jvp(ctx: Any, du: Tensor, dlam: Tensor, dinitial: Tensor, *_: None) -> tuple[Tensor, Tensor]:
         """dx_k = λ·dx_{k-1} + (du_k + dλ·x_{k-1})."""
         *tensors, resets = ctx.saved_tensors
-        with forward_ad._set_fwd_grad_enabled(
-            True
-        ):  # PyTorch has turned it off, but these may have tangents further out
+        # PyTorch has turned forward mode off here, but where it is nested these have tangents of the other levels
+        with forward_ad._set_fwd_grad_enabled(True):
             states, lam, initial = (forward_ad.unpack_dual(t).primal for t in tensors)
             v = du.to(lam.dtype) + multiply(dlam, _previous(states, initial, resets, ctx.reverse))
             tangent, final = scan(v, lam, dinitial, resets, ctx.reverse)

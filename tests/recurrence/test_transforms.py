@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from torch.func import functionalize, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 from torch.utils._pytree import tree_leaves
 
 import linrnn
@@ -102,8 +102,9 @@ def test_dual_tensors(i: int) -> None:
 
     def tangents(*planes: Tensor) -> Any:
         def run(x: Tensor) -> tuple[Tensor, Tensor]:
-            u, lam, initial = *planes[:i], x, *planes[i + 1 :]
-            return definition(u, lam, initial, resets=p.resets)
+            changed = list(planes)
+            changed[i] = x
+            return definition(changed[0], changed[1], changed[2], resets=p.resets)
 
         return jvp(run, (planes[i],), (direction,))[1]
 
@@ -287,6 +288,20 @@ def test_kernels_for_gpus_are_avoided() -> None:
     assert kernels() == (fused.TRITON, True)
 
 
+@pytest.mark.gpu
+def test_on_a_gpu() -> None:
+    p = problem(2, 9, 3, torch.float32, resets=0.2, device="cuda")
+    exact = p.exact()
+    for name in ("jvp", "grad", "jacrev", "forward over reverse"):
+        came = TRANSFORMS[name](partial(linrnn.scan_planes, resets=p.resets), p)
+        assert_same(came, TRANSFORMS[name](partial(definition, resets=exact.resets), exact), 1e-5)
+    layer, u = linrnn.LRU(4, 64, device="cuda"), torch.randn(2, 64, 4, device="cuda")
+    with torch.autocast("cuda", torch.bfloat16):
+        assert layer._chunk(u) > 1
+        y, tangent = jvp(lambda u: layer(u)[0], (u,), (u,))  # which is linear
+        assert_same((y, tangent), (layer(u)[0].double(),) * 2, 2e-2)
+
+
 p = small()
 
 
@@ -300,6 +315,7 @@ def test_ordinary_calls_are_the_operator(monkeypatch: pytest.MonkeyPatch) -> Non
     (states.sum() + final.sum()).backward()
     assert not transforms.active()
     assert "linrnn_scan" in type(states.grad_fn).__name__
+    assert_same(functionalize(linrnn.scan_planes)(*planes), (states, final))  # which differentiates nothing
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside the compiler
