@@ -38,8 +38,6 @@ def forward_mode() -> bool:
 @_disable_dynamo
 def scan(u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
     """As `op.scan`, without offsets."""
-    if u.shape[1] == 0:
-        return u, initial
     result: tuple[Tensor, Tensor] = _Scan.apply(u, lam, initial, resets, reverse)  # type: ignore[no-untyped-call]
     return result
 
@@ -136,8 +134,8 @@ def _previous(states: Tensor, initial: Tensor, resets: Tensor | None, reverse: b
     first, states = initial.unsqueeze(1), states.to(initial.dtype)
     if reverse:
         states = states if cut is None else states.masked_fill(cut, 0)
-        return torch.cat([states[:, 1:], first], dim=1)
-    before = torch.cat([first, states[:, :-1]], dim=1)
+        return torch.cat([states, first], dim=1)[:, 1:]
+    before = torch.cat([first, states], dim=1)[:, :-1]
     return before if cut is None else before.masked_fill(cut, 0)
 
 

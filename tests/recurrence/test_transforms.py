@@ -177,8 +177,8 @@ def test_vmap_in_vmap() -> None:
             assert_same((states[i, j], final[i, j]), definition(u[j], lam[i], p.initial))
 
 
-@pytest.mark.parametrize("dims", [(0, None), (None, 0), (0, 0)], ids=["inputs", "lam", "both"])
-def test_vmap_is_one_scan(dims: tuple[int | None, int | None], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", [name for name in VMAPPED if name not in ("lam and resets", "all")])
+def test_vmap_is_one_scan(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
     def counted(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -187,8 +187,8 @@ def test_vmap_is_one_scan(dims: tuple[int | None, int | None], monkeypatch: pyte
 
     scan = cpu.scan
     monkeypatch.setattr(cpu, "scan", counted)
-    given, _ = vmapped((*dims, None, None), True)
-    vmap(lambda u, lam: linrnn.scan_planes(u, lam, resets=given[3]), dims)(*given[:2])
+    given, _ = vmapped(VMAPPED[name], True)
+    vmap(lambda *planes: linrnn.scan_planes(*planes[:3], resets=planes[3]), VMAPPED[name])(*given)
     assert len(calls) == 1
 
 
@@ -213,12 +213,10 @@ def test_types(dtype: torch.dtype) -> None:
     p = problem(2, 9, 3, dtype, resets=0.2)
     exact = p.exact()
     tolerance = 1e-6 if dtype == torch.float32 else 2e-2
-    for transform in (TRANSFORMS["jvp"], TRANSFORMS["vjp"]):
-        came = tree_leaves(transform(partial(linrnn.scan_planes, resets=p.resets), p))
-        truth = tree_leaves(transform(partial(definition, resets=p.resets), exact))
-        assert [t.dtype for t in came].count(dtype) >= 1
-        assert all(t.dtype in (dtype, torch.float32) for t in came)
-        assert_same(came, truth, tolerance)
+    for name, types in (("jvp", [dtype, torch.float32] * 2), ("vjp", [dtype, torch.float32, torch.float32])):
+        came = tree_leaves(TRANSFORMS[name](partial(linrnn.scan_planes, resets=p.resets), p))
+        assert [t.dtype for t in came] == types
+        assert_same(came, tree_leaves(TRANSFORMS[name](partial(definition, resets=p.resets), exact)), tolerance)
 
 
 @DIRECTIONS
