@@ -246,8 +246,11 @@ def test_gradients_of_a_scan_from_before(reverse: bool, resets: float | None) ->
     back = vjp(partial(definition, reverse=reverse, resets=p.resets), *inputs(p))[1]
 
     batch = [torch.stack([seed, 3 * seed.flip(0)]) for seed in seeds]
+    truth = vmap(back)(tuple(batch))
     came = torch.autograd.grad(outputs, planes, batch, is_grads_batched=True, retain_graph=True)
-    assert_same(came, vmap(back)(tuple(batch)))
+    assert_same(came, truth)
+    came = vmap(lambda *seeds: torch.autograd.grad(outputs, planes, seeds, retain_graph=True))(*batch)
+    assert_same(came, truth)
     with forward_ad.dual_level():
         duals = [forward_ad.make_dual(seed, seed.flip(0)) for seed in seeds]
         gradients = torch.autograd.grad(outputs, planes, duals)
