@@ -626,6 +626,35 @@ def test_step_inputs(inputs: Tensor) -> None:
         model.step(inputs, model.initial_state(2))
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script.:DeprecationWarning")  # PyTorch's own, in forward mode
+@pytest.mark.parametrize("kind", KINDS)
+@NORMS
+def test_torch_func(kind: dict[str, int], norm: str) -> None:
+    """Gradients of each sequence against a loop, and tangents against differences."""
+    model = _model(**kind, norm=norm).double().eval()
+    _shake(model)
+    inputs = _inputs(kind, torch.float64)
+    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    direction = {name: torch.randn_like(parameter) for name, parameter in parameters.items()}
+
+    def loss(parameters: dict[str, Tensor], inputs: Tensor, lengths: Tensor) -> Tensor:
+        output: Tensor = torch.func.functional_call(model, parameters, (inputs,), {"lengths": lengths})
+        return output.pow(3).sum()
+
+    def shifted(h: float) -> Tensor:
+        return loss({name: x + h * direction[name] for name, x in parameters.items()}, inputs, LENGTHS)
+
+    samples = torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(
+        parameters, inputs.unsqueeze(1), LENGTHS.unsqueeze(1)
+    )
+    for i in range(4):
+        alone = gradients(model, model(inputs[i : i + 1], lengths=LENGTHS[i : i + 1]).pow(3).sum())
+        for name, truth in alone.items():
+            assert relative_error(samples[name][i], truth) < 1e-10
+    tangent = torch.func.jvp(lambda x: loss(x, inputs, LENGTHS), (parameters,), (direction,))[1]
+    assert relative_error(tangent, (shifted(1e-6) - shifted(-1e-6)) / 2e-6) < 1e-6
+
+
 def _model(**config: Any) -> linrnn.Model:
     return linrnn.Model(linrnn.ModelConfig(**SMALL | config))
 

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
+from linrnn.recurrence import transforms
 from linrnn.recurrence.op import carry_dtype, check_device, check_resets
 
 
@@ -105,7 +106,8 @@ class Core(nn.Module):
 
     def _add_Du(self, y: Tensor, u: Tensor) -> Tensor:
         """In place: y comes fresh from a matrix product, which does not need it again."""
-        return y.addcmul_(u.to(y.dtype), self.D.to(y.dtype))
+        u, D = u.to(y.dtype), self.D.to(y.dtype)
+        return y + u * D if transforms.active() else y.addcmul_(u, D)  # many u, by vmap, do not fit into one y
 
     def _sequence(
         self,
@@ -170,8 +172,8 @@ def check_lengths(lengths: Tensor, u: Tensor) -> Tensor:
 
 
 def values_can_be_read(x: Tensor) -> bool:
-    """Not while a graph is being traced or captured."""
-    if torch.compiler.is_compiling():
+    """Not while a graph is being traced or captured, nor inside a transform of torch.func."""
+    if torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x):
         return False
     return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
 

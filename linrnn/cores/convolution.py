@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from linrnn.recurrence import transforms
 
-@torch.library.custom_op("linrnn::convolve", mutates_args=())
+
 def convolve(u: Tensor, K: Tensor) -> Tensor:
     """y_k = Σ_d K_d ⊙ u_{k-d}, and with a second kernel + Σ_d K'_d ⊙ u_{k+d}; both begin at d = 0.
 
@@ -20,6 +21,20 @@ def convolve(u: Tensor, K: Tensor) -> Tensor:
     Returns:
         y: (batch, L, H).
     """
+    y: Tensor
+    if not transforms.active():
+        y = _convolve(u, K)
+        return y
+    L, n = u.shape[1], _fast_length(2 * u.shape[1])
+    if u.numel() == 0:
+        return torch.zeros_like(u)
+    y = torch.fft.irfft(torch.fft.rfft(u, n, dim=1) * _spectrum(K, n), n, dim=1)[:, :L]
+    return y
+
+
+@torch.library.custom_op("linrnn::convolve", mutates_args=())
+def _convolve(u: Tensor, K: Tensor) -> Tensor:
+    """The same with one spectrum less in memory."""
     L, n = u.shape[1], _fast_length(2 * u.shape[1])
     if u.numel() == 0:
         return torch.zeros_like(u)
@@ -42,12 +57,14 @@ def convolve_backward(grad: Tensor, u: Tensor, K: Tensor) -> tuple[Tensor, Tenso
 
 
 def _spectrum(K: Tensor, n: int) -> Tensor:
-    """(n/2 + 1, H) of the kernel, and of the second one turned round in time.
-
-    Conjugates are physical: in the first call of a compiled function PyTorch forgets those that it has only marked.
-    """
+    """(n/2 + 1, H) of the kernel, and of the second one turned round in time."""
     spectra: Tensor = torch.fft.rfft(K, n).mT
-    return spectra[0] if len(K) == 1 else spectra[0] + spectra[1].conj_physical()
+    return spectra[0] if len(K) == 1 else spectra[0] + conjugate(spectra[1])
+
+
+def conjugate(z: Tensor) -> Tensor:
+    """Physical inside operators: in the first call of a compiled function PyTorch forgets those it has only marked."""
+    return z.conj() if transforms.active() else z.conj_physical()  # of which vmap would make a loop
 
 
 def _fast_length(n: int) -> int:
@@ -55,7 +72,7 @@ def _fast_length(n: int) -> int:
     return min(m << (-(-n // m) - 1).bit_length() if n > m else m for m in (1, 3, 5, 9, 15))
 
 
-@convolve.register_fake
+@_convolve.register_fake
 def _(u: Tensor, K: Tensor) -> Tensor:
     return u.new_empty(u.shape)
 
@@ -70,8 +87,9 @@ def _keep(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+    transforms.require_reverse_mode()
     gradients: tuple[Tensor, Tensor] = convolve_backward(grad, *ctx.saved_tensors)
     return gradients
 
 
-convolve.register_autograd(_backward, setup_context=_keep)
+_convolve.register_autograd(_backward, setup_context=_keep)

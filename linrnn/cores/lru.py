@@ -12,7 +12,7 @@ from linrnn import spectrum
 from linrnn.cores.base import Core, last_real, output_dtype
 from linrnn.cores.chunked import Weights, chunk_size, chunked, fold, make
 from linrnn.errors import check_integer, wrong_value
-from linrnn.recurrence import op, scan_planes
+from linrnn.recurrence import op, scan_planes, transforms
 from linrnn.recurrence.op import carry_dtype
 from linrnn.recurrence.planes import from_planes, multiply
 
@@ -215,6 +215,8 @@ class LRU(Core):
     def _chunk(self, u: Tensor) -> int:
         """How many steps go into one matrix product."""
         if not u.is_cuda or output_dtype(u, carry_dtype(self.B.dtype)) not in (torch.bfloat16, torch.float16):
+            return 1
+        if transforms.active():  # the scan of every step goes through them
             return 1
         return chunk_size(u.shape[1], self.d_model, self.d_state)
 

@@ -25,10 +25,11 @@ from torch import Tensor, nn
 from linrnn import spectrum
 from linrnn.cores import ssm
 from linrnn.cores.base import Core, output_dtype
-from linrnn.cores.convolution import convolve
+from linrnn.cores.convolution import conjugate, convolve
 from linrnn.cores.lru import Dense
 from linrnn.cores.ssm import divide, times
 from linrnn.errors import check_integer
+from linrnn.recurrence import transforms
 from linrnn.recurrence.op import carry_dtype
 
 CHUNK = 7  # the final state is found over chunks of 2^7 steps
@@ -263,8 +264,7 @@ def _responses(system: System, squares: list[Tensor], length: int, w: Tensor) ->
     cw, cp, pw, pp = sums.split([product.shape[1] for product in products], dim=1)
     t = delta * _roots(length, w)[1][:, None, None]
     re, im = times(t, pp)
-    K: Tensor = inverse_fft(cw - divide(times(t, times(cp, pw)), torch.stack([1 + re, im])), length)
-    return K
+    return inverse_fft(cw - divide(times(t, times(cp, pw)), torch.stack([1 + re, im])), length)
 
 
 def _final(u: Tensor, system: System, squares: list[Tensor], state: Tensor | None, lengths: Tensor | None) -> Tensor:
@@ -306,11 +306,8 @@ def _roots(length: int, like: Tensor) -> tuple[Tensor, Tensor]:
     return (4 * less).to(like.dtype), (2 * more).to(like.dtype)
 
 
-@torch.library.custom_op("linrnn::cauchy", mutates_args=())
 def cauchy(v: Tensor, a: Tensor, length: int) -> Tensor:
     """Σ_n v_n/(2(1 - z) - (1 + z)·a_n) over all states, those kept and their conjugates, at the roots of unity z.
-
-    Conjugates are physical: in the first call of a compiled function PyTorch forgets those that it has only marked.
 
     Args:
         v: (2, batch, H, N); a: (2, H, N).
@@ -318,11 +315,19 @@ def cauchy(v: Tensor, a: Tensor, length: int) -> Tensor:
     Returns:
         (2, batch, H, length/2 + 1).
     """
+    result: Tensor = (_sums if transforms.active() else _cauchy)(v, a, length)
+    return result
+
+
+def _sums(v: Tensor, a: Tensor, length: int) -> Tensor:
     results = []
     for v_part, R, R_conj, _ in _cauchy_matrices(v, a, length):
-        results.append((v_part @ R + v_part.conj_physical() @ R_conj).movedim(0, 1))
+        results.append((v_part @ R + conjugate(v_part) @ R_conj).movedim(0, 1))
     result = torch.cat(results, dim=1)
     return torch.stack([result.real, result.imag]).contiguous()
+
+
+_cauchy = torch.library.custom_op("linrnn::cauchy", _sums, mutates_args=())
 
 
 @torch.library.custom_op("linrnn::cauchy_backward", mutates_args=())
@@ -348,16 +353,23 @@ def _cauchy_matrices(v: Tensor, a: Tensor, length: int) -> Any:
     v_features, a_features = torch.complex(*v).movedim(0, 1).split(features), torch.complex(*a).split(features)
     for v_part, a_part in zip(v_features, a_features, strict=True):
         a_part = a_part.unsqueeze(-1)
-        yield v_part, 1 / (s - t * a_part), 1 / (s - t * a_part.conj_physical()), t
+        yield v_part, 1 / (s - t * a_part), 1 / (s - t * conjugate(a_part)), t
 
 
-@torch.library.custom_op("linrnn::inverse_fft", mutates_args=())
 def inverse_fft(x: Tensor, length: int) -> Tensor:
     """Real (..., length) of planes (2, ..., length/2 + 1)."""
+    result: Tensor = (_transform if transforms.active() else _inverse_fft)(x, length)
+    return result
+
+
+def _transform(x: Tensor, length: int) -> Tensor:
     if x.numel() == 0:
         return x.new_zeros(*x.shape[1:-1], length)
     result: Tensor = torch.fft.irfft(torch.complex(*x), length)
     return result.contiguous()
+
+
+_inverse_fft = torch.library.custom_op("linrnn::inverse_fft", _transform, mutates_args=())
 
 
 @torch.library.custom_op("linrnn::inverse_fft_backward", mutates_args=())
@@ -370,7 +382,7 @@ def inverse_fft_backward(grad: Tensor) -> Tensor:
     return torch.stack([transform.real, transform.imag])
 
 
-@cauchy.register_fake
+@_cauchy.register_fake
 def _(v: Tensor, a: Tensor, length: int) -> Tensor:
     return v.new_empty(*v.shape[:3], length // 2 + 1)
 
@@ -380,7 +392,7 @@ def _(grad: Tensor, v: Tensor, a: Tensor, length: int) -> tuple[Tensor, Tensor]:
     return v.new_empty(v.shape), a.new_empty(a.shape)
 
 
-@inverse_fft.register_fake
+@_inverse_fft.register_fake
 def _(x: Tensor, length: int) -> Tensor:
     return x.new_empty(*x.shape[1:-1], length)
 
@@ -396,12 +408,14 @@ def _keep_cauchy(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -
 
 
 def _backward_cauchy(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+    transforms.require_reverse_mode()
     return *cauchy_backward(grad, *ctx.saved_tensors, ctx.length), None
 
 
 def _backward_inverse_fft(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    transforms.require_reverse_mode()
     return inverse_fft_backward(grad), None
 
 
-cauchy.register_autograd(_backward_cauchy, setup_context=_keep_cauchy)
-inverse_fft.register_autograd(_backward_inverse_fft)
+_cauchy.register_autograd(_backward_cauchy, setup_context=_keep_cauchy)
+_inverse_fft.register_autograd(_backward_inverse_fft)

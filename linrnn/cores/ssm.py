@@ -16,7 +16,7 @@ from linrnn.cores.base import Core, last_real, output_dtype
 from linrnn.cores.convolution import convolve
 from linrnn.cores.lru import Dense
 from linrnn.errors import check_integer, wrong_value
-from linrnn.recurrence import scan_planes
+from linrnn.recurrence import scan_planes, transforms
 from linrnn.recurrence.op import carry_dtype
 from linrnn.recurrence.planes import from_planes, multiply
 
@@ -173,8 +173,11 @@ class DiagonalSSM(Core):
         y: Tensor = convolve(u, K)
         if self.bidirectional:
             return y, None
-        # training rarely looks at the final state: nothing is kept for its gradients, what they need is computed again
-        final: Tensor = checkpoint(_final, u, powers, b, state, lengths, use_reentrant=False, preserve_rng_state=False)
+        if transforms.active():  # they have no checkpoints
+            final = _final(u, powers, b, state, lengths)
+        else:  # training rarely looks at it: nothing is kept for its gradients, what they need is computed again
+            arguments = (u, powers, b, state, lengths)
+            final = checkpoint(_final, *arguments, use_reentrant=False, preserve_rng_state=False)
         if state is not None:
             x = times(times(C[0], lam).unsqueeze(1), state.movedim(1, 0)).movedim(0, 1)
             y = y + 2 * _powers_sum(x, powers, L).transpose(1, 2)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.fused import op
+from linrnn.recurrence import transforms
 
 TRITON = importlib.util.find_spec("triton") is not None
 
@@ -104,4 +105,4 @@ def wide(x: Tensor) -> Tensor:
 
 def available(x: Tensor) -> bool:
     """Whether the kernels run here."""
-    return x.is_cuda and x.dtype != torch.float64 and TRITON
+    return x.is_cuda and x.dtype != torch.float64 and TRITON and not transforms.active()

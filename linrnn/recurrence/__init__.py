@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import check_tensor, shape, wrong_type, wrong_value
-from linrnn.recurrence import op
+from linrnn.recurrence import op, transforms
 from linrnn.recurrence.planes import from_planes, to_planes
 
 __all__ = ["scan", "scan_planes"]
@@ -21,8 +21,9 @@ def scan(
 ) -> tuple[Tensor, Tensor]:
     """Solve x_k = λ·x_{k-1} + u_k for all steps at once, in complex numbers.
 
-    Differentiable in `u`, `lam` and `initial`, through both results. Scanning a sequence in pieces, with each
-    `final` given as the next `initial`, equals scanning the whole.
+    Differentiable in `u`, `lam` and `initial`, through both results; also in forward mode and by the transforms of
+    torch.func, `vmap` among them. Scanning a sequence in pieces, with each `final` given as the next `initial`, equals
+    scanning the whole.
 
     Args:
         u: complex (batch, length, N), any length including 0.
@@ -42,7 +43,8 @@ def scan(
     `final` that after all parts, the same on every rank. `initial` is read on the rank where the scan starts: the
     first, or with `reverse` the last. Gradients are those of the sum of all ranks' losses: of `u`, complete where the
     part is; of `lam` and `initial`, this rank's share, so that the sum over the ranks is the whole. The call and its
-    backward, of which there is no second one, are collective: all ranks must run them, in the same order.
+    backward, of which there is no second one, are collective: all ranks must run them, in the same order. There is no
+    forward mode with a group, and no torch.func.
 
     Example:
         >>> lam = torch.polar(torch.tensor([0.9]), torch.tensor([0.0]))
@@ -100,6 +102,10 @@ def scan_planes(
     op.check(u, lam, initial, resets)
     if initial is None:
         initial = lam.new_zeros(u.shape[0], 2, u.shape[3])
+    if transforms.active():
+        if group is not None:
+            raise ValueError("group: expected None under a transform of torch.func or in forward mode")
+        return transforms.scan(u, lam, initial, resets, reverse)
     if group is not None:
         from linrnn.recurrence import distributed  # few need it
 

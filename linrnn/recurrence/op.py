@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import check_tensor, shape, wrong_type, wrong_value
-from linrnn.recurrence import reference
+from linrnn.recurrence import reference, transforms
 from linrnn.recurrence.planes import from_planes
 
 STORAGE = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -159,11 +159,16 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
     states, lam, initial, resets, offsets = ctx.saved_tensors
-    gradients = scan_backward(grad_states, grad_final, states, lam, initial, resets, ctx.reverse, offsets)
+    if offsets is None and transforms.active():  # the incoming gradient may be a batch, or have a tangent
+        gradients = transforms.scan_backward(grad_states, grad_final, states, lam, initial, resets, ctx.reverse)
+    else:
+        transforms.require_reverse_mode()
+        gradients = scan_backward(grad_states, grad_final, states, lam, initial, resets, ctx.reverse, offsets)
     return *gradients, None, None, None
 
 
 def _before_backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
+    transforms.require_reverse_mode()
     states, lam, _, resets, offsets = ctx.saved_tensors
     gradients = scan_before_backward(grad_states, grad_final, states, lam, resets, ctx.reverse, offsets)
     return *gradients, None, None, None
@@ -176,6 +181,7 @@ def _keep_all(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> 
 
 def _double_backward(definition: Any, ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     """Rarely wanted, so through the reference: exact, and as slow."""
+    transforms.require_reverse_mode()
     *tensors, resets, offsets = ctx.saved_tensors
     with torch.enable_grad():
         inputs = [t.detach().requires_grad_() for t in tensors]

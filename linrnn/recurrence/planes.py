@@ -14,6 +14,12 @@ def from_planes(planes: Tensor) -> Tensor:
     return torch.complex(planes[..., 0, :], planes[..., 1, :])
 
 
+def conj(planes: Tensor) -> Tensor:
+    """The complex conjugate of planes."""
+    re, im = planes.unbind(-2)
+    return torch.stack([re, -im], dim=-2)
+
+
 def multiply(a: Tensor, b: Tensor) -> Tensor:
     """The complex product of two tensors of planes."""
     a_re, a_im = a.unbind(-2)

@@ -110,7 +110,9 @@ def test_gradients_of_the_convolution(L: int, directions: int) -> None:
 
 def test_the_convolution_as_an_operator() -> None:
     u, K = (torch.randn(*shape, requires_grad=True, **FLOAT64) for shape in ((2, 4, 3), (2, 3, 4)))
-    torch.library.opcheck(convolve, (u, K), test_utils=("test_schema", "test_aot_dispatch_static"))
+    torch.library.opcheck(
+        torch.ops.linrnn.convolve.default, (u, K), test_utils=("test_schema", "test_aot_dispatch_static")
+    )
 
 
 @pytest.mark.parametrize("shape", [(0, 5, 3), (2, 0, 3)])
