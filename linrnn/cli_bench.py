@@ -75,6 +75,9 @@ def scan(
     chosen = _dtypes(dtype, where)
     torch.manual_seed(0)
     results: list[Row] = []
+    if gpu:
+        log.print("compiling kernels", style="dim")
+        scans.compile_ahead(shapes.values(), chosen, where)
     for rows in scans.rows(shapes, chosen, where):
         results += rows
         _keep(json_file, results, rows[0])

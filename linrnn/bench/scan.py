@@ -6,7 +6,10 @@ backward reads the gradient and the states and writes a gradient; λ and the car
 
 import itertools
 import math
+import multiprocessing
+import os
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -49,6 +52,28 @@ def useful_bytes(shape: Shape, dtype: torch.dtype, way: str) -> int:
     return TENSORS[way] * batch * length * 2 * n * dtype.itemsize
 
 
+def compile_ahead(shapes: Iterable[Shape], dtypes: Iterable[torch.dtype], device: torch.device) -> None:
+    """Compile the kernels for all shapes and keep them on disk, in as many processes as there are cores.
+
+    One after the other, as they would be when each is first measured, those of a sweep take minutes. What is compiled
+    depends on the length only where sequences are short. What fails here fails again where it is measured.
+    """
+    from linrnn.recurrence.gpu import LONG
+
+    short = {(batch, min(length, LONG), n) for batch, length, n in shapes}
+    jobs = [(shape, dtype, device) for shape in sorted(short) for dtype in dtypes]
+    workers = max(1, min(len(jobs), os.cpu_count() or 1))
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        for job in [pool.submit(_run_once, *job) for job in jobs]:
+            job.exception()
+
+
+def _run_once(shape: Shape, dtype: torch.dtype, device: torch.device) -> None:
+    torch.set_num_threads(1)
+    for run in _scans(shape, dtype, device).values():
+        run()
+
+
 def rows(
     shapes: Mapping[str, Shape], dtypes: Iterable[torch.dtype], device: torch.device, rounds: int = 30
 ) -> Iterator[list[Row]]:
@@ -58,7 +83,8 @@ def rows(
         measure.free(device)
 
 
-def _rows_of(name: str, shape: Shape, dtype: torch.dtype, device: torch.device, rounds: int) -> list[Row]:
+def _scans(shape: Shape, dtype: torch.dtype, device: torch.device) -> dict[str, measure.Run]:
+    """Forward and backward on random numbers, in both directions."""
     batch, length, n = shape
     u, states, grad = (torch.randn(batch, length, 2, n, device=device).to(dtype) for _ in range(3))
     radius, phase = torch.rand(n, device=device).sqrt() * 0.999, torch.rand(n, device=device) * 6.28
@@ -68,6 +94,11 @@ def _rows_of(name: str, shape: Shape, dtype: torch.dtype, device: torch.device, 
     for reverse in (False, True):
         candidates[f"forward {reverse}"] = partial(op.scan, u, lam, zero, None, reverse)
         candidates[f"backward {reverse}"] = partial(op.scan_backward, grad, zero, states, lam, zero, None, reverse)
+    return candidates
+
+
+def _rows_of(name: str, shape: Shape, dtype: torch.dtype, device: torch.device, rounds: int) -> list[Row]:
+    candidates = _scans(shape, dtype, device)
     for way in TENSORS:
         candidates[f"copy {way}"] = measure.copy(useful_bytes(shape, dtype, way), device)
     if device.type == "cpu":  # a larger tensor may cost more to allocate than to copy: the copy of one is scaled

@@ -3,7 +3,8 @@
 import importlib.util
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,35 @@ def test_all_shapes_are_measured(dtype: torch.dtype) -> None:
     rows = [row for group in scan.rows(TINY, [dtype], measure.CPU, rounds=1) for row in group]
     assert [row["name"] for row in rows] == ["a"] * 4 + ["b"] * 4
     assert all(0 < row["share"] < math.inf for row in rows)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_every_shape_is_compiled_once_at_a_short_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    class Pool:
+        def __init__(self, workers: int, context: object) -> None:
+            assert 1 <= workers <= 4
+
+        def __enter__(self) -> "Pool":
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def submit(self, run: Callable[..., None], *job: Any) -> Future[None]:
+            seen.append(job)
+            done: Future[None] = Future()
+            run(*job)
+            done.set_exception(RuntimeError("out of memory"))  # which the measurement will meet as well
+            return done
+
+    monkeypatch.setattr(scan, "ProcessPoolExecutor", Pool)
+    threads = torch.get_num_threads()
+    shapes = [(1, 5, 2), (2, 9000, 3), (2, 70_000, 3)]
+    scan.compile_ahead(shapes, (torch.float32, torch.bfloat16), measure.CPU)
+    torch.set_num_threads(threads)
+    dtypes = (torch.float32, torch.bfloat16)
+    assert seen == [(shape, dtype, measure.CPU) for shape in ((1, 5, 2), (2, 1024, 3)) for dtype in dtypes]
 
 
 def test_the_sweep_spans_what_users_have() -> None:
