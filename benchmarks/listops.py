@@ -80,7 +80,8 @@ def main() -> None:
             recipe, arguments.runs / f"{arguments.shortest}-{arguments.longest}-{steps}-{rate}-{seed}-{change}"
         )
         summary = run.summary or {}
-        results.append({"changed": change, "seed": seed, "test": summary["test"], "evaluations": run.metrics()})
+        row = {"changed": change, "seed": seed, "commit": summary["commit"], "test": summary["test"]}
+        results.append(row | {"evaluations": run.metrics()})
         print(f"{change}: {100 * summary['test']['last']:.1f}% on test with the last weights")
     command = f"python benchmarks/listops.py --shortest {arguments.shortest} --longest {arguments.longest}"
     command += f" --steps {steps} --rate {rate} --seed {seed}" + "".join(f" --change {change}" for change in changes)
