@@ -19,7 +19,7 @@ from linrnn.cores.base import check_lengths, real_steps, values_can_be_read
 from linrnn.cores.chunked import Weights
 from linrnn.cores.lru import ALIGNED, prepare
 from linrnn.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
-from linrnn.files import write
+from linrnn.files import sha256, write
 from linrnn.fused import Moments
 from linrnn.norm import BatchNorm
 from linrnn.packing import Row, pack, room
@@ -209,12 +209,13 @@ class Model(nn.Module):
         return causal and self.config.documents == 1 and self.config.pooling == "mean"
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the weights (safetensors) and the config (JSON) into a folder, each file at once or not at all."""
+        """Write the weights (safetensors, with their checksum) and the config (JSON) into a folder, each file at once
+        or not at all."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         config = json.dumps(dataclasses.asdict(self.config), indent=2) + "\n"
-        weights = safetensors.torch.save({name: tensor.contiguous() for name, tensor in self.state_dict().items()})
-        write(folder / WEIGHTS, weights)
+        weights = {name: tensor.cpu().contiguous() for name, tensor in self.state_dict().items()}
+        write(folder / WEIGHTS, safetensors.torch.save(weights, {"sha256": sha256(weights)}))
         write(folder / CONFIG, config.encode())
 
     def _run(
@@ -363,7 +364,11 @@ def load(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> 
             f"folder: expected a model's config in {folder / CONFIG}, got one that fits none: {error}"
         ) from error
     try:
-        weights = safetensors.torch.load_file(folder / WEIGHTS)
+        with safetensors.safe_open(folder / WEIGHTS, "pt") as file:
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is no dictionary
+            known = (file.metadata() or {}).get("sha256")
+        if known not in (None, sha256(weights)):  # None: written by others
+            raise RuntimeError("its checksum is another, it is damaged")
         model.load_state_dict(weights, assign=True)  # in the precision in which they were saved
     except (safetensors.SafetensorError, RuntimeError) as error:
         raise ValueError(f"folder: expected the weights of {CONFIG} in {folder / WEIGHTS}: {error}") from error

@@ -360,6 +360,24 @@ def test_a_missing_file(tmp_path: Path, name: str) -> None:
         linrnn.load(tmp_path)
 
 
+def test_weights_with_a_bit_flipped(tmp_path: Path) -> None:
+    _model(channels=3).save(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-3] ^= 1
+    weights.write_bytes(data)
+    with pytest.raises(ValueError, match=r"folder: expected the weights of config.json in .*: its checksum is another"):
+        linrnn.load(tmp_path)
+
+
+def test_weights_written_by_others_have_no_checksum(tmp_path: Path) -> None:
+    model = _model(channels=3).eval()
+    model.save(tmp_path)
+    safetensors.torch.save_file(model.state_dict(), tmp_path / "model.safetensors")
+    inputs = _inputs({"channels": 3})
+    assert torch.equal(linrnn.load(tmp_path)(inputs), model(inputs))
+
+
 @pytest.mark.parametrize("keep", [0, 4, 100, -1])
 def test_truncated_weights(tmp_path: Path, keep: int) -> None:
     _model(channels=3).save(tmp_path)

@@ -4,7 +4,6 @@ Nothing in them is code, so nothing in them can be run. A file is there whole or
 has the checksum of what was written.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from linrnn.files import write
+from linrnn.files import sha256, write
 from linrnn.model import Model
 from linrnn.training.optimizer import named
 
@@ -55,7 +54,7 @@ def save(folder: Path, model: Model, optimizer: torch.optim.Optimizer, progress:
     if torch.cuda.is_available():
         tensors["generator.cuda"] = torch.cuda.get_rng_state()
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    metadata = {"format": FORMAT, "progress": json.dumps(asdict(progress)), "sha256": _sha256(tensors)}
+    metadata = {"format": FORMAT, "progress": json.dumps(asdict(progress)), "sha256": sha256(tensors)}
     data = safetensors.torch.save(tensors, metadata)
     folder.mkdir(exist_ok=True)
     write(path_of(folder, progress.step), data)
@@ -70,7 +69,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], Progress]:
     with _opened(path) as (file, progress):
         names = file.keys()
         tensors = {name: file.get_tensor(name) for name in names}
-        if file.metadata().get("sha256") not in (None, _sha256(tensors)):  # None: written before there were checksums
+        if file.metadata().get("sha256") not in (None, sha256(tensors)):  # None: written before there were checksums
             raise _damaged(path, "its checksum is another")
         return tensors, progress
 
@@ -123,15 +122,6 @@ def _damaged(path: Path, why: object) -> ValueError:
         f"{path}: expected a whole checkpoint, got a damaged one ({why}). "
         "It was left as it is: move it away to go on from the one before."
     )
-
-
-def _sha256(tensors: dict[str, Tensor]) -> str:
-    """Of names and numbers."""
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        digest.update(name.encode())
-        digest.update(tensors[name].flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def _best_of(path: Path) -> int:
