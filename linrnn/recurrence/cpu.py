@@ -8,8 +8,10 @@ none among threads of ours; not Numba's, which must not be entered from two thre
 
 import ctypes
 import functools
+import mmap
 import operator
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -31,6 +33,8 @@ __all__ = ["scan", "scan_backward", "scan_before", "scan_before_backward"]
 PROCESS = os.getpid()  # a fork leaves PyTorch's threads behind
 SHARE = 1 << 14  # elements of u below which a second thread costs more than it brings
 STREAM = 1 << 22  # bytes from which results are written past the cache
+FRESH = 1 << 25  # bytes from which Linux gives new memory for every result, which it does page by page
+HUGE_PAGES = 14  # MADV_HUGEPAGE
 BLOCK = 64  # channels in the narrowest block: a multiple of every vector's width
 TILE = 8  # steps that a vector of channels walks at a time
 FLUSH = 256  # steps after which dλ moves from single to double precision: a multiple of TILE
@@ -41,7 +45,7 @@ def scan(
 ) -> tuple[Tensor, Tensor]:
     if offsets is not None:  # here sequences end to end come with resets
         return fallback.scan(u, lam, initial, resets, reverse, offsets)
-    states = torch.empty(u.shape, dtype=lam.dtype)
+    states = _empty(u.shape, lam.dtype)
     carry = initial.clone(memory_format=torch.contiguous_format)
     arrays = [_flat(t, lam.dtype) for t in (u, lam, carry)]
     _share(_scan, u, [*arrays, _flags(resets), reverse, _flat(states, lam.dtype), _stream(states)])
@@ -60,7 +64,7 @@ def scan_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     if offsets is not None:
         return fallback.scan_backward(grad_states, grad_final, states, lam, initial, resets, reverse, offsets)
-    grad_u = torch.empty(states.shape, dtype=lam.dtype)
+    grad_u = _empty(states.shape, lam.dtype)
     carry = grad_final.clone(memory_format=torch.contiguous_format)
     partial = torch.zeros_like(carry)
     grad_lam = torch.zeros_like(carry, dtype=torch.float64)  # for each sequence; summed in a fixed order below
@@ -68,6 +72,22 @@ def scan_backward(
     outputs = [_flat(grad_u, lam.dtype), _flat(partial, lam.dtype), _flat(grad_lam, torch.float64)]
     _share(_scan_backward, states, [*arrays, _flags(resets), reverse, *outputs, _stream(grad_u)])
     return grad_u.to(states.dtype), grad_lam.sum(dim=0).to(lam.dtype), carry
+
+
+def _empty(shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    """A new tensor; a large one in pages of 2 MB where Linux has them, as to get it in small ones takes longer than to
+    fill it."""
+    tensor = torch.empty(shape, dtype=dtype)
+    if tensor.nbytes >= FRESH and (advise := _madvise()) is not None:
+        page = mmap.PAGESIZE
+        start = -(-tensor.data_ptr() // page) * page
+        advise(ctypes.c_void_p(start), ctypes.c_size_t(tensor.data_ptr() + tensor.nbytes - start), HUGE_PAGES)
+    return tensor
+
+
+@functools.cache
+def _madvise() -> Any:
+    return getattr(ctypes.CDLL(None), "madvise", None) if sys.platform == "linux" else None
 
 
 def _share(kernel: Callable[..., None], u: Tensor, arguments: list[Any]) -> None:

@@ -2,9 +2,11 @@
 
 import concurrent.futures
 import itertools
+import mmap
 import multiprocessing
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -129,6 +131,29 @@ def test_large_and_shared_among_threads(reverse: bool, n: int) -> None:
         answers = [*cpu.scan(*p.forward), *cpu.scan_backward(*p.backward(results[0].float()))]
         for answer, truth in zip(answers, [*results, *gradients], strict=True):
             assert error(answer, truth) < 1e-5
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").is_dir(), reason="no larger pages here")
+def test_large_results_ask_for_larger_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    advise, asked = cpu._madvise(), []
+
+    def listen(start: Any, size: Any, advice: int) -> None:
+        asked.append((start.value, size.value))
+        assert advise(start, size, advice) == 0  # as Linux says where it does not know the advice or the place
+
+    monkeypatch.setattr(cpu, "_madvise", lambda: listen)
+    u = torch.randn(4, 1 << 10, 2, 32)
+    lam, initial = torch.zeros(2, 32), torch.zeros(4, 2, 32)
+    op.scan(u, lam, initial, None, False)
+    assert not asked
+    monkeypatch.setattr(cpu, "FRESH", u.nbytes)
+    states, _ = op.scan(u, lam, initial, None, False)
+    op.scan_backward(u, initial, u, lam, initial, None, False)
+    assert torch.equal(states, u)  # λ is 0
+    (start, size), _ = asked
+    assert start % mmap.PAGESIZE == 0
+    assert 0 <= start - states.data_ptr() < mmap.PAGESIZE
+    assert start + size == states.data_ptr() + states.nbytes
 
 
 def test_precision_of_long_sequences() -> None:
