@@ -1,5 +1,6 @@
 """Where a number came from: the machine, the versions and the commit."""
 
+import functools
 import platform
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from typing import Any
 
 import torch
 
-PACKAGES = ("linrnn", "torch", "triton", "numba", "numpy")
+PACKAGES = ("linrnn", "torch", "triton", "numba", "numpy", "jax")
 
 
 def provenance() -> dict[str, Any]:
@@ -34,8 +35,12 @@ def versions() -> dict[str, str]:
     return found
 
 
+@functools.cache
 def commit() -> str | None:
-    """The commit of the checkout that linrnn runs from; None where it is installed otherwise."""
+    """The commit of the checkout that linrnn runs from; None where it is installed otherwise.
+
+    As it was when first asked for: the checkout may move on while a job runs, and its record makes it dirty.
+    """
     root = Path(__file__).parent.parent
     if not (root / ".git").exists():
         return None

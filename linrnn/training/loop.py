@@ -16,7 +16,7 @@ from linrnn import packing, tasks
 from linrnn.cores import LRU, RNN
 from linrnn.errors import wrong_type, wrong_value
 from linrnn.model import Model
-from linrnn.provenance import provenance
+from linrnn.provenance import commit, provenance
 from linrnn.recipes import Recipe, Training
 from linrnn.tasks.base import Task
 from linrnn.training import checkpoint
@@ -80,6 +80,7 @@ def _train(run: Run, recipe: Recipe, settings: Settings, group: Processes, *, ne
     if new:
         run.check_new()
     training = recipe.training
+    commit()  # now, not that of the code as it may be when the run ends
     device = group.device(settings.device)
     task = tasks.load(recipe.task)
     torch.manual_seed(training.seed)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 from unittest.mock import patch
 
@@ -16,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import linrnn
-from linrnn import packing, tasks
+from linrnn import packing, provenance, tasks
 from linrnn.model import Model, ModelConfig
 from linrnn.tasks.base import Split
 from linrnn.training import NonFiniteLossError, Run, Settings, checkpoint, loop, resume, train
@@ -55,6 +56,29 @@ def test_the_trained_model_is_there_in_python(run: Run, weights: Literal["best",
     for model in (run.model(weights), linrnn.load(tmp_path)):
         right = model(inputs, lengths=lengths).argmax(-1) == targets
         assert float(right.double().mean()) == pytest.approx(run.summary["test"][weights], abs=1e-9)
+
+
+@pytest.mark.skipif(not Path(".git").exists(), reason="this is no checkout")
+def test_the_commit_is_that_of_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkout may move on before the run has ended."""
+    commits = iter(["first", "second"])
+
+    def describe(command: list[str], **_: object) -> SimpleNamespace:
+        assert "describe" in command
+        return SimpleNamespace(stdout=f"{next(commits)}\n")
+
+    def evaluating(*arguments: Any) -> Any:
+        assert next(commits) == "second"  # the first was asked for before
+        monkeypatch.setattr(loop, "evaluate", evaluate)
+        return evaluate(*arguments)
+
+    monkeypatch.setattr("linrnn.provenance.subprocess.run", describe)
+    monkeypatch.setattr(loop, "evaluate", evaluating)
+    provenance.commit.cache_clear()
+    summary = train_tiny(tmp_path / "run").summary
+    provenance.commit.cache_clear()
+    assert summary is not None
+    assert summary["commit"] == "first"
 
 
 def test_weights_of_an_unknown_name(run: Run) -> None:
