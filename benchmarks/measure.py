@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from linrnn import training
 from linrnn.bench.measure import write
+from linrnn.recipes import Recipe
 
 
 def record(path: Path | None, command: str, results: Any) -> None:
@@ -11,3 +13,12 @@ def record(path: Path | None, command: str, results: Any) -> None:
     write(path, command, results)
     if path is not None:
         print(f"recorded in {path}")
+
+
+def trained(recipe: Recipe, folder: Path, settings: training.Settings) -> training.Run:
+    """The run of a recipe in a folder: as it is where it has ended, gone on with where it was begun, or made anew."""
+    if not (folder / "config.json").is_file():
+        return training.train(recipe, folder, settings)
+    if training.Run.open(folder).recipe != recipe:
+        raise ValueError(f"--runs: expected a folder for runs of this recipe, got {folder}, which holds another's")
+    return training.resume(folder, settings)

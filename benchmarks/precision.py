@@ -17,19 +17,9 @@ import linrnn
 from linrnn import training
 from linrnn.experiments import style
 from linrnn.settings import override
-from linrnn.training import Run
 
 PRECISIONS = ("float32", "bfloat16")
 EVALUATIONS = 50
-
-
-def trained(recipe: linrnn.recipes.Recipe, folder: Path, precision: Any, device: str | None) -> Run:
-    settings = training.Settings(device=device, precision=precision)
-    if (folder / "config.json").is_file():
-        if Run.open(folder).recipe != recipe:
-            raise ValueError(f"--runs: expected a folder for runs of this recipe, got {folder}, which holds another's")
-        return training.resume(folder, settings)
-    return training.train(recipe, folder, settings)
 
 
 def draw(results: list[dict[str, Any]], title: str, path: Path) -> None:
@@ -62,7 +52,8 @@ def main() -> None:
     results = []
     for seed, precision in itertools.product(range(arguments.seeds), PRECISIONS):
         recipe = override(linrnn.recipes.get(arguments.recipe), [*changes, "model.dropout=0", f"training.seed={seed}"])
-        run = trained(recipe, arguments.runs / f"{arguments.recipe}-{precision}-{seed}", precision, arguments.device)
+        settings = training.Settings(device=arguments.device, precision=precision)
+        run = measure.trained(recipe, arguments.runs / f"{arguments.recipe}-{precision}-{seed}", settings)
         records, summary = run.metrics(), run.summary or {}
         results.append(
             {

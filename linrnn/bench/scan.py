@@ -4,6 +4,7 @@ Bytes are counted as useful: each input is read once, each output written once. 
 backward reads the gradient and the states and writes a gradient; λ and the carries are too small to count.
 """
 
+import importlib.util
 import itertools
 import math
 import multiprocessing
@@ -58,6 +59,8 @@ def compile_ahead(shapes: Iterable[Shape], dtypes: Iterable[torch.dtype], device
     One after the other, as they would be when each is first measured, those of a sweep take minutes. What is compiled
     depends on the length only where sequences are short. What fails here fails again where it is measured.
     """
+    if importlib.util.find_spec("triton") is None:
+        return
     from linrnn.recurrence.gpu import LONG
 
     short = {(batch, min(length, LONG), n) for batch, length, n in shapes}
