@@ -9,7 +9,7 @@ The schedule is shortened to the steps, and dropout left out, whose masks would 
 import argparse
 import itertools
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import measure
 
@@ -18,7 +18,7 @@ from linrnn import training
 from linrnn.experiments import style
 from linrnn.settings import override
 
-PRECISIONS = ("float32", "bfloat16")
+PRECISIONS: tuple[Literal["float32", "bfloat16"], ...] = ("float32", "bfloat16")
 EVALUATIONS = 50
 
 

@@ -33,7 +33,7 @@ def export(module: nn.Module, args: tuple[Any, ...], path: str | os.PathLike[str
 
     Example:
         >>> batch, length = torch.export.Dim("batch"), torch.export.Dim("length")
-        >>> layer = linrnn.LRU(64, 128)
+        >>> layer = linrnn.LRU(64, 128).eval()
         >>> shapes = {"u": {0: batch, 1: length}}
         >>> linrnn.onnx.export(layer, (torch.randn(2, 100, 64),), "layer.onnx", dynamic_shapes=shapes)
     """
