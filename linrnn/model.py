@@ -49,8 +49,8 @@ class ModelConfig:
         mixing: `glu`, or `half_glu` which gates without a linear map of the value.
         norm: `batch` or `layer`, before each core.
         dropout: probability to drop a feature of a whole sequence.
-        pooling: `mean` over the real steps; `all`, the mean over padding too, which is read like any step, as in the
-            published S4; or `none` for an output at every step.
+        pooling: `mean` over the real steps; `all`, the mean over padding too, which is read like any step, as in a
+            public JAX implementation of the LRU; or `none` for an output at every step.
     """
 
     channels: int | None = None

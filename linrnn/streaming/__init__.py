@@ -56,18 +56,16 @@ class Stream:
         self._inputs = _no_inputs(model, batch)
         self._weights: Weights | LayerWeights | Model | Core
         kernels = _kernels(model, batch, self.dtype)
+        self._weights = copy.deepcopy(model) if kernels is None else _fold(model, self.dtype)
         if kernels is None:
-            self._weights = copy.deepcopy(model)
             step = _own_stepper(self._weights, self._state, self.dtype)
         elif isinstance(model, Model):
-            self._weights = _fold(model, self.dtype)
             cores, total, steps = self._state
             states = torch.stack(cores)
             self._state = ModelState(tuple(states), total, steps)
             eps = model.blocks[0].norm.eps if model.config.norm == "layer" else 0.0
             step = kernels.stepper(self._weights, states, total, steps, eps, model.config.pooling != "none")
         else:
-            self._weights = _fold(model, self.dtype)
             step = kernels.layer_stepper(self._weights, self._state)
         self._step = _captured(step, self._inputs) if parameter.is_cuda else step
         self.reset()  # from the rehearsals of a capture
