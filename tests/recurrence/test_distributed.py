@@ -209,7 +209,6 @@ def work(rank: int, world: int, folder: Path) -> None:
             found[name] = traceback.format_exc()
             break
     (folder / f"{rank}.json").write_text(json.dumps(found))
-    dist.barrier()  # as the library does: none leaves while another may still need it
     dist.destroy_process_group()
 
 
