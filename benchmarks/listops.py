@@ -50,7 +50,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6000)
     parser.add_argument("--rate", type=float, default=0.003)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--change", action="append", help="FIELD=VALUE, as for `linrnn train --set`; or none")
+    parser.add_argument(
+        "--change", action="append", help="FIELD=VALUE, as for `linrnn train --set`, or several with commas; or none"
+    )
     parser.add_argument("--runs", type=Path, default=Path("runs/listops-small"), help="where data and runs are kept")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -65,7 +67,7 @@ def main() -> None:
     )
     results = []
     for change in changes:
-        recipe = common if change == "none" else override(common, [change])
+        recipe = common if change == "none" else override(common, change.split(","))
         name = f"{arguments.shortest}-{arguments.longest}-{steps}-{rate}-{seed}-{change}"
         run = measure.trained(recipe, arguments.runs / name, training.Settings(device="cpu"))
         summary = run.summary or {}

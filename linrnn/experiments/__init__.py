@@ -17,6 +17,7 @@ FIGURES = {  # the name, which is also that of its file, and what it shows
     "koopman": "a nonlinear system as MLP → linear RNN → linear map",
     "discretization": "where S4D's eigenvalues land in the unit disk, and how strongly inputs enter",
     "realform": "complex diagonal and real 2×2 blocks: the same map",
+    "levels": "what an accuracy on ListOps means: how much of an expression it takes, and how long a memory",
 }
 
 
