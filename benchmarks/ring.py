@@ -1,0 +1,48 @@
+"""Draw how ListOps is learned from three starts of eigenvalues, from the records of these runs.
+
+    python benchmarks/ring.py [--out docs/pictures/listops.png]
+
+The lines across are what can be known of an expression, from `linrnn figure levels`.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from linrnn.experiments import style
+from linrnn.experiments.levels import BESIDE, OWN, ROOT
+
+RESULTS = Path(__file__).parent.parent / "results"
+
+
+def runs() -> dict[str, list[dict[str, Any]]]:
+    """The evaluations of each run, by how its eigenvalues start."""
+    paper = (RESULTS / "lra/listops/seed-0/metrics.jsonl").read_text().splitlines()
+    disk, slow = json.loads((RESULTS / "listops/ring.json").read_text())["results"]
+    return {
+        "up to .9999, phases up to π/10": slow["evaluations"],
+        "on the whole disk, without γ": disk["evaluations"],
+        "as in the paper: up to .99, all phases": [json.loads(line) for line in paper],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("docs/pictures/listops.png"))
+    out = parser.parse_args().out
+    figure, ((axis,),) = style.subplots(1, 1, width=7.5, height=3.6)
+    for (name, evaluations), colour in zip(runs().items(), style.COLOURS, strict=False):
+        steps, accuracies = zip(*((row["step"], 100 * row["accuracy"]) for row in evaluations), strict=True)
+        axis.plot(steps, accuracies, color=colour, linewidth=1.2, label=name)
+    known = json.loads((RESULTS / "figures/levels.json").read_text())["numbers"]["accuracy"]
+    for name in (ROOT, OWN, BESIDE):
+        axis.axhline(known[name], color=style.BLACK, linestyle=":", linewidth=1)
+        axis.annotate(f"knowing {name}" if name == ROOT else name, (80_000, known[name] + 0.4), ha="right", fontsize=8)
+    axis.set(xlabel="step", ylabel="validation accuracy, %", xlim=(0, 81_000), ylim=(15, 65))
+    axis.legend(frameon=False, loc="lower right", title="eigenvalues start")
+    style.save(figure, out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Time the scan with other tiles than those in use, against a copy of the same bytes.
+
+    python benchmarks/tiles.py [--shape 32x4096x192] [--dtype bfloat16] [--pass backward] [--device cuda] [--json FILE]
+
+Both kernels are tried: the walk of `recurrence/gpu.py` and the look-back of `gpu_long.py`. All are compiled first, in
+as many processes as there are cores; a tile that does not fit is left out. The best come first.
+"""
+
+import argparse
+import itertools
+import multiprocessing
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import measure
+import torch
+
+from linrnn.bench.measure import Run, copy, milliseconds
+from linrnn.bench.scan import SHAPES, Shape, useful_bytes
+from linrnn.recurrence import gpu, gpu_long
+
+TOGETHER = 8  # candidates that take turns with a copy
+SHARED = 227 * 1024  # bytes of shared memory of a program, on an H100 or H200
+
+
+class Candidate(NamedTuple):
+    """A kernel and its tile, as the tables of `gpu` and `gpu_long` have it."""
+
+    kernel: str  # walk or look-back
+    tile: tuple[int, ...]
+
+
+def candidates(itemsize: int, way: str) -> Iterator[Candidate]:
+    inputs = 1 if way == "forward" else 2  # tensors read
+    for rows, channels, warps, stages in itertools.product(
+        (8, 16, 32), (32, 64, 128), (1, 2, 4), (4, 6, 8, 10, 12, 14)
+    ):
+        asked = inputs * stages * rows * 2 * channels * itemsize  # bytes on their way
+        if channels >= 32 * warps and 16 * 1024 <= asked <= SHARED:
+            yield Candidate("walk", (rows, channels, warps, stages))
+    for rows, segments, channels, registers in itertools.product(
+        (8, 12, 16, 24, 32), (8, 16), (32, 64), (128, 168, 255)
+    ):
+        numbers = inputs * rows * 2 * segments * channels * itemsize // (4 * 32 * 4)  # of a thread, in words
+        if registers // 3 <= numbers <= registers:
+            yield Candidate("look-back", (rows, segments, channels, 4, registers))
+
+
+def calls(candidate: Candidate, shape: Shape, dtype: torch.dtype, way: str, device: torch.device) -> Run:
+    """What runs the scan once, on random numbers, with this tile."""
+    batch, length, n = shape
+    u, states = (torch.randn(batch, length, 2, n, device=device).to(dtype) for _ in range(2))
+    lam = torch.polar(torch.rand(n, device=device).sqrt() * 0.999, torch.rand(n, device=device) * 6.28)
+    planes, zero = torch.stack([lam.real, lam.imag]), torch.zeros(batch, 2, n, device=device)
+
+    def run() -> object:
+        choose(candidate, dtype)
+        if way == "forward":
+            return gpu.scan(u, planes, zero, None, False)
+        return gpu.scan_backward(u, zero, states, planes, zero, None, False)
+
+    return run
+
+
+def choose(candidate: Candidate, dtype: torch.dtype) -> None:
+    """Let all scans of this type from now on go this way."""
+    walks = candidate.kernel == "walk"
+    gpu.FEW, gpu.LONG = (0, 0) if walks else (1 << 62, 1)
+    module: Any = gpu if walks else gpu_long
+    tile: Any = ((0, candidate.tile),) if walks else candidate.tile  # of the walk, one for any number of programs
+    module.FORWARD[dtype.itemsize] = module.BACKWARD[dtype.itemsize] = tile
+
+
+def fits(candidate: Candidate, shape: Shape, dtype: torch.dtype, way: str, device: torch.device) -> bool:
+    """Whether it compiles and runs; what was compiled is kept on disk, for all processes."""
+    torch.set_num_threads(1)
+    try:
+        calls(candidate, (shape[0], min(shape[1], 2048), shape[2]), dtype, way, device)()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+    except Exception as error:  # Triton's own, of several kinds
+        print(f"{candidate}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
+        return False
+    return True
+
+
+def timed(shape: Shape, dtype: torch.dtype, way: str, device: torch.device) -> list[dict[str, Any]]:
+    """All tiles that fit, the best first."""
+    tried = list(candidates(dtype.itemsize, way))
+    workers = min(len(tried), os.cpu_count() or 1)
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        fitting = pool.map(partial(fits, shape=shape, dtype=dtype, way=way, device=device), tried)
+        kept = [candidate for candidate, fit in zip(tried, fitting, strict=True) if fit]
+    moved = useful_bytes(shape, dtype, way)
+    rows: list[dict[str, Any]] = []
+    for first in range(0, len(kept), TOGETHER):
+        runs = {str(each): calls(each, shape, dtype, way, device) for each in kept[first : first + TOGETHER]}
+        times = milliseconds(runs | {"copy": copy(moved, device)}, 20, device)
+        for each in kept[first : first + TOGETHER]:
+            ms = times[str(each)]
+            rows.append({"shape": shape, "dtype": str(dtype).removeprefix("torch."), "pass": way, **each._asdict()})
+            rows[-1] |= {"ms": ms, "share": times["copy"] / ms}
+    return sorted(rows, key=lambda row: -row["share"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", action="append", help="BATCHxLENGTHxN; default: those of `linrnn bench scan`")
+    parser.add_argument("--dtype", action="append", choices=["bfloat16", "float32"])
+    parser.add_argument("--pass", dest="passes", action="append", choices=["forward", "backward"])
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    shapes: list[Shape] = list(SHAPES.values())
+    if arguments.shape:
+        shapes = [(batch, length, n) for batch, length, n in (map(int, each.split("x")) for each in arguments.shape)]
+    results: list[dict[str, Any]] = []
+    for shape, dtype, way in itertools.product(
+        shapes, arguments.dtype or ["bfloat16"], arguments.passes or ["forward", "backward"]
+    ):
+        rows = timed(shape, getattr(torch, dtype), way, torch.device(arguments.device))
+        results += rows
+        for row in rows[:5]:
+            print(f"{shape} {dtype} {way}: {row['share']:.0%} of a copy, {row['kernel']} {row['tile']}")
+        measure.record(arguments.json, shlex.join(["python", *sys.argv]), results)  # also if it is cut off
+
+
+if __name__ == "__main__":
+    main()
