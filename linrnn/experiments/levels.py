@@ -57,7 +57,8 @@ class Operator(NamedTuple):
 def run(*, quick: bool, seed: int, progress: Progress) -> Result:
     from linrnn.tasks import trees  # here, as it takes a while to load
 
-    inputs, lengths, values = (np.concatenate(part) for part in zip(*_blocks(trees, seed, quick), strict=True))
+    blocks = [trees.grow(seed, block) for block in range(3 if quick else 50)]
+    inputs, lengths, values = (np.concatenate(part) for part in zip(*blocks, strict=True))
     expressions = [parse(tokens[: length - 1]) for tokens, length in zip(inputs, lengths, strict=True)]
     accuracy, loss = {}, {}
     for done, (name, known) in enumerate(KNOWN.items(), start=1):
@@ -77,10 +78,6 @@ def run(*, quick: bool, seed: int, progress: Progress) -> Result:
         "found": found.tolist(),
     }
     return Result(_findings(accuracy, found, len(values)), numbers, _draw(accuracy, found))
-
-
-def _blocks(trees: Any, seed: int, quick: bool) -> list[tuple[NDArray[Any], ...]]:
-    return [trees.grow(seed, block) for block in range(3 if quick else 50)]
 
 
 def parse(tokens: NDArray[Any]) -> Operator:
