@@ -22,7 +22,7 @@ import measure
 import torch
 
 from linrnn.bench.measure import Run, copy, milliseconds
-from linrnn.bench.scan import SHAPES, Shape, useful_bytes
+from linrnn.bench.scan import SHAPES, Shape, compare, useful_bytes
 from linrnn.recurrence import gpu, gpu_long
 
 TOGETHER = 8  # candidates that take turns with a copy
@@ -103,9 +103,8 @@ def timed(shape: Shape, dtype: torch.dtype, way: str, device: torch.device) -> l
         runs = {str(each): calls(each, shape, dtype, way, device) for each in kept[first : first + TOGETHER]}
         times = milliseconds(runs | {"copy": copy(moved, device)}, 20, device)
         for each in kept[first : first + TOGETHER]:
-            ms = times[str(each)]
-            rows.append({"shape": shape, "dtype": str(dtype).removeprefix("torch."), "pass": way, **each._asdict()})
-            rows[-1] |= {"ms": ms, "share": times["copy"] / ms}
+            row = {"shape": shape, "dtype": str(dtype).removeprefix("torch."), "pass": way, **each._asdict()}
+            rows.append(row | compare(moved, times[str(each)], times["copy"]))
     return sorted(rows, key=lambda row: -row["share"])
 
 
