@@ -18,7 +18,7 @@ LADDER = ["rnn-relu", "rnn-tanh", "rnn-linear", "diag-real-imag", "diag-exp", "d
 # the paper's table of normalization: r_min and r_max of "Stable Exp Param w/ Ring Init", then of "+γ Normalization"
 RINGS: dict[str, tuple[Any, Any]] = {
     "scifar": ((0.9, 0.99), (0.9, 0.999)),
-    "listops": ((0.0, 1.0), (0.0, 0.99)),
+    "listops": ((0.0, 1.0), (0.0, 0.9999)),  # the second is our own, as are its phases: the paper has 0.99
     "text": ((0.0, 0.9), (0.5, 0.9)),
     "retrieval": ((0.5, 0.9), (0.5, 0.9)),
     "pathfinder": ((0.9, 0.999), (0.9, 0.999)),
@@ -62,7 +62,7 @@ def test_the_rings_are_the_papers(task: str) -> None:
     before, after = RINGS[task]
     recipe = recipes.get(task)
     assert ring(presets.apply(recipe, "diag-ring")) == (*before, TURN)
-    assert ring(presets.apply(recipe, "lru")) == (*after, math.pi / 10 if task == "pathx" else TURN)
+    assert ring(presets.apply(recipe, "lru")) == (*after, math.pi / 10 if task in ("pathx", "listops") else TURN)
     for variant in [name for name in recipes.names() if name.startswith(f"{task}-")]:
         assert ring(presets.apply(recipes.get(variant), "diag-ring")) == (*before, TURN)
 

@@ -102,7 +102,7 @@ CHANGES = [
     ("training.steps=1000", "training.steps is 1000, not 80000"),
     ("training.batch_size=64", "training.batch_size is 64, not 32"),
     ("model.dropout=0.1", "model.dropout is 0.1, not 0"),
-    ("model.options.r_max=0.9", "model.options.r_max is 0.9, not 0.99"),
+    ("model.options.r_max=0.9", "model.options.r_max is 0.9, not 0.9999"),
 ]
 
 
@@ -190,12 +190,13 @@ def test_speeds_of_the_benchmark(tmp_path: Path) -> None:
     assert shown(filled, "Tanh RNN", "retrieval") == "–"
 
 
-def test_our_rings_are_the_papers(tmp_path: Path) -> None:
+def test_our_rings_are_the_papers_but_for_one(tmp_path: Path) -> None:
     filled = fill(paper.RINGS, tmp_path)
+    ours = {("+ γ (LRU)", "listops"): "[0.0, 0.9999]"}
     for row in filled.section.rows:
         for column, cell in zip(filled.section.columns, row.cells, strict=True):
             if cell:  # Path-X without γ has none
-                assert shown(filled, row.name, column.task) == cell
+                assert shown(filled, row.name, column.task) == ours.get((row.name, column.task), cell)
 
 
 def test_the_sweep_over_rings_puts_a_run_by_its_ring(tmp_path: Path) -> None:
