@@ -18,13 +18,16 @@ RESULTS = Path(__file__).parent.parent / "results"
 
 def runs() -> dict[str, list[dict[str, Any]]]:
     """The evaluations of each run, by how its eigenvalues start."""
-    paper = (RESULTS / "lra/listops/seed-0/metrics.jsonl").read_text().splitlines()
-    disk, slow = json.loads((RESULTS / "listops/ring.json").read_text())["results"]
+    disk, _ = json.loads((RESULTS / "listops/ring.json").read_text())["results"]
     return {
-        "up to .9999, phases up to π/10": slow["evaluations"],
+        "up to .9999, phases up to π/10": _evaluations("lra/listops/seed-0"),
         "on the whole disk, without γ": disk["evaluations"],
-        "as in the paper: up to .99, all phases": [json.loads(line) for line in paper],
+        "as in the paper: up to .99, all phases": _evaluations("listops/rate-0.001"),
     }
+
+
+def _evaluations(run: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (RESULTS / run / "metrics.jsonl").read_text().splitlines()]
 
 
 def main() -> None:
