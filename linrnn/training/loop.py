@@ -1,8 +1,10 @@
 """The training loop."""
 
+import logging
 import os
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -25,7 +27,7 @@ from linrnn.training.checkpoint import Progress
 from linrnn.training.data import Batches, Examples
 from linrnn.training.optimizer import make_optimizer, set_rate
 from linrnn.training.processes import Processes, processes
-from linrnn.training.report import Report
+from linrnn.training.report import Report, waiting
 from linrnn.training.run import Run
 
 
@@ -96,8 +98,9 @@ def _train(run: Run, recipe: Recipe, settings: Settings, group: Processes, *, ne
     examples, validation = (Examples(task, split, device) for split in (task.train, task.validation))
     batches = Batches(len(examples), training.batch_size, training.seed, device)
     group.part(batches[0])  # an error here leaves no folder behind
-    advance, predict = steps_of(model, optimizer, examples, training, device, settings, group)
     quiet, tensorboard = settings.quiet or not group.first, settings.tensorboard and group.first
+    with waiting("compiling for the GPU, a minute or so", quiet=quiet or device.type != "cuda" or not settings.compile):
+        advance, predict = steps_of(model, optimizer, examples, training, device, settings, group)
     report = Report(run, recipe, progress.step, quiet=quiet, tensorboard=tensorboard)
     group.wait()  # all have looked whether the folder is new
     if group.first and new:
@@ -181,6 +184,9 @@ def steps_of(
 
 def _compiled(model: Model, wrapped: Callable[..., Tensor]) -> Callable[..., Tensor]:
     torch.compiler.reset()  # it compiles code only so often, and what an earlier run changed it calls a variable
+    # it warns for each product that it cannot describe a choice, and that float32 is not rounded to TensorFloat32
+    logging.getLogger("torch._inductor.select_algorithm").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
     if model.fuses:
         return torch.compile(wrapped)
     for block in model.blocks:  # which are alike: what is compiled for the first serves all

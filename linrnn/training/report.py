@@ -1,6 +1,8 @@
 """What a run shows while it lasts: a progress bar, and TensorBoard events where they are asked for."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -10,6 +12,18 @@ from linrnn.recipes import Recipe
 from linrnn.training.run import Run
 
 REFRESH = 0.5  # seconds; reading a loss from the GPU makes it wait
+
+
+@contextmanager
+def waiting(words: str, *, quiet: bool) -> Iterator[None]:
+    """Say what takes so long, for as long as it does, on a terminal; nothing where `quiet`."""
+    if quiet:
+        yield
+        return
+    from rich.console import Console
+
+    with Console().status(words):
+        yield
 
 
 class Report:

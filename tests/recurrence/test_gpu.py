@@ -326,10 +326,15 @@ def test_more_than_two_to_the_31_elements() -> None:
 
 @gpu_only
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-def test_same_inputs_same_bits(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("shape", "resets"),
+    [((8, 5000, 100), None), ((2, 16384, 100), 0.001), ((64, 2000, 100), 0.01)],
+    ids=["few", "few, resets", "many, resets"],
+)
+def test_same_inputs_same_bits(dtype: torch.dtype, shape: tuple[int, int, int], resets: float | None) -> None:
     from linrnn.recurrence import gpu
 
-    p = problem(8, 5000, 100, dtype, device="cuda")
+    p = problem(*shape, dtype, resets=resets, device="cuda")
     first = [*gpu.scan(*p.forward), *gpu.scan_backward(*p.backward(p.u))]
     for _ in range(5):
         again = [*gpu.scan(*p.forward), *gpu.scan_backward(*p.backward(p.u))]

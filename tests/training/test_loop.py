@@ -24,6 +24,7 @@ from linrnn.training import NonFiniteLossError, Run, Settings, checkpoint, loop,
 from linrnn.training.data import Examples
 from linrnn.training.loop import evaluate
 from linrnn.training.optimizer import learning_rate
+from linrnn.training.report import waiting
 from tests.training.helpers import QUIET, RECIPE, load, metrics, tiny_world, train_tiny
 
 PINNED = {  # the mean losses of steps 1-20, 21-40 and 41-50
@@ -385,3 +386,13 @@ def test_a_folder_that_holds_something(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"out: expected a new or empty folder.*--resume goes on"):
         train_tiny(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_what_takes_long_says_so(
+    quiet: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    with waiting("compiling", quiet=quiet):
+        pass
+    assert ("compiling" in capsys.readouterr().out) is not quiet
