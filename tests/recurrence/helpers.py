@@ -117,3 +117,11 @@ def error(answer: Tensor, truth: Tensor) -> float:
     norm = torch.linalg.vector_norm
     e = float(norm(answer.double().cpu() - truth.cpu()) / norm(truth.cpu()).clamp(min=1e-30))
     return float("inf") if e != e else e
+
+
+def worst(answer: Tensor, truth: Tensor, count: int = 8) -> str:
+    """Where two answers lie furthest apart: index, answer and truth."""
+    answer, truth = answer.double().cpu(), truth.cpu()
+    gap = (answer - truth).abs().nan_to_num(nan=float("inf"))
+    places = [torch.unravel_index(i, gap.shape) for i in gap.flatten().topk(min(count, gap.numel())).indices]
+    return ", ".join(f"{[int(i) for i in at]}: {float(answer[at]):.9g} not {float(truth[at]):.9g}" for at in places)

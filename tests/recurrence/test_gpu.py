@@ -11,7 +11,7 @@ from torch import Tensor
 
 import linrnn
 from linrnn.recurrence import op
-from tests.recurrence.helpers import BeforeProblem, Problem, before_problem, error, problem
+from tests.recurrence.helpers import BeforeProblem, Problem, before_problem, error, problem, worst
 
 gpu_only = pytest.mark.gpu
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
@@ -287,10 +287,10 @@ def check_on_gpu(p: Problem) -> None:
     tolerance, exact = TOLERANCE[p.u.dtype], p.exact()
     states, final = cpu.scan(*exact.forward)
     for name, answer, truth in zip(("states", "final"), gpu.scan(*p.forward), (states, final), strict=True):
-        assert error(answer, truth) < tolerance, name
+        assert error(answer, truth) < tolerance, f"{name}, {worst(answer, truth)}"
     answers, truths = gpu.scan_backward(*p.backward(states.to(p.u))), cpu.scan_backward(*exact.backward(states))
     for name, answer, truth in zip(("u", "lam", "initial"), answers, truths, strict=True):
-        assert error(answer, truth) < tolerance, f"gradient of {name}"
+        assert error(answer, truth) < tolerance, f"gradient of {name}, {worst(answer, truth)}"
 
 
 @gpu_only
