@@ -1,6 +1,7 @@
 """Time the scan with other tiles than those in use, against a copy of the same bytes.
 
-    python benchmarks/tiles.py [--shape 32x4096x192] [--dtype bfloat16] [--pass backward] [--device cuda] [--json FILE]
+    python benchmarks/tiles.py [--shape 32x4096x192] [--dtype bfloat16] [--pass backward] [--kernel walk]
+                               [--device cuda] [--json FILE]
 
 Both kernels are tried: the walk of `recurrence/gpu.py` and the look-back of `gpu_long.py`. All are compiled first, in
 as many processes as there are cores; a tile that does not fit is left out. The best come first.
@@ -25,6 +26,7 @@ from linrnn.bench.measure import Run, copy, milliseconds
 from linrnn.bench.scan import SHAPES, Shape, compare, useful_bytes
 from linrnn.recurrence import gpu, gpu_long
 
+KERNELS = ["walk", "look-back"]
 TOGETHER = 8  # candidates that take turns with a copy
 SHARED = 227 * 1024  # bytes of shared memory of a program, on an H100 or H200
 
@@ -32,14 +34,14 @@ SHARED = 227 * 1024  # bytes of shared memory of a program, on an H100 or H200
 class Candidate(NamedTuple):
     """A kernel and its tile, as the tables of `gpu` and `gpu_long` have it."""
 
-    kernel: str  # walk or look-back
+    kernel: str  # of KERNELS
     tile: tuple[int, ...]
 
 
 def candidates(itemsize: int, way: str) -> Iterator[Candidate]:
     inputs = 1 if way == "forward" else 2  # tensors read
     for rows, channels, warps, stages in itertools.product(
-        (8, 16, 32), (32, 64, 128), (1, 2, 4), (4, 6, 8, 10, 12, 14)
+        (8, 16, 32), (32, 64, 128), (1, 2, 4), (4, 6, 8, 10, 14, 20)
     ):
         asked = inputs * stages * rows * 2 * channels * itemsize  # bytes on their way
         if channels >= 32 * warps and 16 * 1024 <= asked <= SHARED:
@@ -90,9 +92,9 @@ def fits(candidate: Candidate, shape: Shape, dtype: torch.dtype, way: str, devic
     return True
 
 
-def timed(shape: Shape, dtype: torch.dtype, way: str, device: torch.device) -> list[dict[str, Any]]:
+def timed(shape: Shape, dtype: torch.dtype, way: str, kernels: list[str], device: torch.device) -> list[dict[str, Any]]:
     """All tiles that fit, the best first."""
-    tried = list(candidates(dtype.itemsize, way))
+    tried = [each for each in candidates(dtype.itemsize, way) if each.kernel in kernels]
     workers = min(len(tried), os.cpu_count() or 1)
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         fitting = pool.map(partial(fits, shape=shape, dtype=dtype, way=way, device=device), tried)
@@ -113,6 +115,7 @@ def main() -> None:
     parser.add_argument("--shape", action="append", help="BATCHxLENGTHxN; default: those of `linrnn bench scan`")
     parser.add_argument("--dtype", action="append", choices=["bfloat16", "float32"])
     parser.add_argument("--pass", dest="passes", action="append", choices=["forward", "backward"])
+    parser.add_argument("--kernel", action="append", choices=KERNELS)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -123,7 +126,7 @@ def main() -> None:
     for shape, dtype, way in itertools.product(
         shapes, arguments.dtype or ["bfloat16"], arguments.passes or ["forward", "backward"]
     ):
-        rows = timed(shape, getattr(torch, dtype), way, torch.device(arguments.device))
+        rows = timed(shape, getattr(torch, dtype), way, arguments.kernel or KERNELS, torch.device(arguments.device))
         results += rows
         for row in rows[:5]:
             print(f"{shape} {dtype} {way}: {row['share']:.0%} of a copy, {row['kernel']} {row['tile']}")
