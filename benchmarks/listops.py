@@ -47,7 +47,7 @@ def make(shortest: int, longest: int) -> None:
 
 
 def counters(run: training.Run) -> list[dict[str, Any]]:
-    """The eigenvalues that could count, with |λ| above .9 and a phase below .05, at the start and at each evaluation."""
+    """The eigenvalues that could count, with |λ| above .9 and a phase below .05: at the start, then by evaluation."""
     records = []
     for record in run.spectra():
         found = []
