@@ -18,7 +18,7 @@ from linrnn.experiments import style
 RESULTS = Path(__file__).parent.parent / "results/listops"
 NAMES = {
     "model.core=diag-real-imag": "λ = a + ib, from the disk",
-    "model.options.parameterization=real_imag": "the same with γ, from the paper's ring",
+    "model.options.parameterization=real_imag": "λ = a + ib with γ, from the paper's ring",
     "model.core=diag-stable-exp": "λ = exp(-ν + iθ), from the disk",
 }
 
