@@ -1,7 +1,8 @@
 """ListOps in small, for a CPU: shorter expressions, a small model, and runs that differ in one thing.
 
     python benchmarks/listops.py [--shortest 126] [--longest 500] [--steps 6000] [--rate .003] [--seed 0]
-                                 [--change none --change model.pooling=all] [--runs runs/listops-small] [--json FILE]
+                                 [--change none --change model.pooling=all] [--plain-phase]
+                                 [--runs runs/listops-small] [--json FILE]
 
 Expressions are grown by the rules of the task, 40,000 of them to train on; H 48, N 64 and 4 blocks, eigenvalues that
 start as in the paper, the rest as in the recipe. Runs that have ended are kept: several of them can be made side by
@@ -17,9 +18,12 @@ from typing import Any
 
 import measure
 import numpy as np
+import torch
 
 import linrnn
-from linrnn import training
+from linrnn import spectrum, training
+from linrnn.cores import LRU
+from linrnn.experiments.depth import eigenvalues
 from linrnn.settings import override
 from linrnn.tasks import listops, store, trees
 
@@ -51,12 +55,25 @@ def counters(run: training.Run) -> list[dict[str, Any]]:
     records = []
     for record in run.spectra():
         found = []
-        for block, (re, im) in enumerate(record["eigenvalues"], start=1):
-            lam = np.array(re) + 1j * np.array(im)
+        for block, lam in enumerate(eigenvalues(record), start=1):
             near = lam[(np.abs(lam) > 0.9) & (np.abs(np.angle(lam)) < 0.05)]
             found += [{"block": block, "radius": float(np.abs(x)), "phase": float(np.angle(x))} for x in near]
         records.append({"step": record["step"], "eigenvalues": found})
     return records
+
+
+def learn_theta() -> None:
+    """Let `stable_exp` learn θ instead of log θ, in this process: what is called theta_log is θ then."""
+    spectrum.stable_exp = lambda nu_log, theta_log: spectrum.exp(spectrum.stable(nu_log), theta_log)
+    reset = LRU.reset_parameters
+
+    @torch.no_grad()
+    def reset_parameters(layer: LRU) -> None:
+        reset(layer)
+        if layer.parameterization == "stable_exp":
+            layer.theta_log.exp_()
+
+    LRU.reset_parameters = reset_parameters  # type: ignore[assignment, method-assign]
 
 
 def main() -> None:
@@ -69,9 +86,12 @@ def main() -> None:
     parser.add_argument(
         "--change", action="append", help="FIELD=VALUE, as for `linrnn train --set`, or several with commas; or none"
     )
+    parser.add_argument("--plain-phase", action="store_true", help="learn θ, not log θ")
     parser.add_argument("--runs", type=Path, default=Path("runs/listops-small"), help="where data and runs are kept")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
+    if arguments.plain_phase:
+        learn_theta()
     os.environ["LINRNN_DATA"] = str(arguments.runs / f"data-{arguments.shortest}-{arguments.longest}")
     if not store.exists("listops"):
         make(arguments.shortest, arguments.longest)
@@ -81,10 +101,11 @@ def main() -> None:
         linrnn.recipes.get("listops"),
         [*MODEL, *RING, *schedule, f"training.learning_rate={rate}", f"training.seed={seed}"],
     )
+    plain = " --plain-phase" if arguments.plain_phase else ""
     results = []
     for change in changes:
         recipe = common if change == "none" else override(common, change.split(","))
-        name = f"{arguments.shortest}-{arguments.longest}-{steps}-{rate}-{seed}-{change}"
+        name = f"{arguments.shortest}-{arguments.longest}-{steps}-{rate}-{seed}-{change}{plain}"
         run = measure.trained(recipe, arguments.runs / name, training.Settings(device="cpu"))
         summary = run.summary or {}
         row = {"changed": change, "seed": seed, "commit": summary["commit"], "test": summary["test"]}
@@ -92,7 +113,7 @@ def main() -> None:
         print(f"{change}: {100 * summary['test']['last']:.1f}% on test with the last weights")
     command = f"python benchmarks/listops.py --shortest {arguments.shortest} --longest {arguments.longest}"
     command += f" --steps {steps} --rate {rate} --seed {seed}" + "".join(f" --change {change}" for change in changes)
-    measure.record(arguments.json, command, results)
+    measure.record(arguments.json, command + plain, results)
 
 
 if __name__ == "__main__":

@@ -16,12 +16,12 @@ import numpy as np
 from measure import record
 
 from linrnn.experiments import style
+from linrnn.experiments.depth import eigenvalues
 from linrnn.training.run import Run
 
 
-def slow(planes: list[list[float]], memory: float) -> Any:
+def slow(lam: Any, memory: float) -> Any:
     """The phases of those eigenvalues that remember for longer, 1/ν steps for |λ| = exp(-ν)."""
-    lam = np.array(planes[0]) + 1j * np.array(planes[1])
     return np.angle(lam[np.abs(lam) > math.exp(-1 / memory)])
 
 
@@ -42,8 +42,8 @@ def main() -> None:
     spectra = Run.open(arguments.run).spectra()
     results = []
     figure, axes = style.subplots(2, 3, width=3.6, height=2.2, sharex=True, sharey=True)
-    for i, (before, after) in enumerate(zip(spectra[0]["eigenvalues"], spectra[-1]["eigenvalues"], strict=True)):
-        phases = [slow(planes, arguments.memory) for planes in (before, after)]
+    for i, (before, after) in enumerate(zip(eigenvalues(spectra[0]), eigenvalues(spectra[-1]), strict=True)):
+        phases = [slow(lam, arguments.memory) for lam in (before, after)]
         result: dict[str, Any] = {"block": i + 1}
         for when, each in zip(("before", "after"), phases, strict=True):
             result[when] = closeness(each, arguments.period) | {"phases": each.round(5).tolist()}

@@ -25,7 +25,7 @@ def run_on(run: Path, *, progress: Progress) -> Result:
     if not records:
         raise wrong_value("run", f"a run that recorded its eigenvalues, in {SPECTRUM}", run)
     chosen = np.unique(np.linspace(0, len(records) - 1, min(FRAMES, len(records))).round().astype(int))
-    spectra = [(records[i]["step"], _complex(records[i])) for i in chosen]
+    spectra = [(records[i]["step"], eigenvalues(records[i])) for i in chosen]
     recipe = opened.recipe
     title = f"{recipe.task}, {recipe.model.core}"
     widest = max(float(np.abs(np.angle(lam)).max()) for _, blocks in spectra for lam in blocks) / math.pi
@@ -34,7 +34,7 @@ def run_on(run: Path, *, progress: Progress) -> Result:
         progress("frames", i, len(spectra))
         frames.append(_frame(spectra[0][1], blocks, 1.05 * widest, f"Eigenvalues of {title}: step {step:,}"))
     progress("frames", len(spectra), len(spectra))
-    radii = [[float(np.abs(lam).max()) for lam in _complex(record)] for record in records]
+    radii = [[float(np.abs(lam).max()) for lam in eigenvalues(record)] for record in records]
     largest = max(map(max, radii))
     moved = [float(np.abs(np.abs(b) - np.abs(a)).mean()) for a, b in zip(spectra[0][1], spectra[-1][1], strict=True)]
     finding = Finding(
@@ -46,7 +46,8 @@ def run_on(run: Path, *, progress: Progress) -> Result:
     return Result([finding], numbers, frames[-1], frames[:-1])
 
 
-def _complex(record: dict[str, Any]) -> list[Any]:
+def eigenvalues(record: dict[str, Any]) -> list[Any]:
+    """Of each block, complex, from a record of `Run.spectra`."""
     return [np.array(re) + 1j * np.array(im) for re, im in record["eigenvalues"]]
 
 
