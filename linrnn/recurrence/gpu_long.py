@@ -191,9 +191,10 @@ def _scan(
     if s % GROUP < GROUP - 1:
         _publish(ends, base + s + 1, er, ei, whole, RESETS, BLOCK)
     PARTNERS: tl.constexpr = ROWS if CONJUGATE else 0
+    last_tile = s == (length - 1) // TILE
     limit_partner = limit
-    if BACK:  # that of the last step is the initial state
-        limit_partner = tl.minimum(steps, (length - 1 - s * TILE).to(tl.int32)) - first
+    if BACK:  # that of the last step is the initial state (min(steps, length - 1 - s * TILE) is compiled wrongly)
+        limit_partner -= last_tile.to(tl.int32)
     if CONJUGATE:
         partner += at + (row if BACK else 0)
     qr, qi = _ask(partner, limit_partner, N, row, PARTNERS)  # on their way while this program waits
@@ -204,7 +205,7 @@ def _scan(
     )
     if CONJUGATE:
         dr, di = _sums(dr, di)
-    if s == (length - 1) // TILE:
+    if last_tile:
         ends_here = (first < steps) & (first + ROWS >= steps)
         hr, hi = _sums(tl.where(ends_here, xr, 0.0), tl.where(ends_here, xi, 0.0))
         if BACK:  # the partner of the last step is the initial state, which has no row; and what goes back from there
