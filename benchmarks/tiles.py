@@ -36,22 +36,27 @@ class Candidate(NamedTuple):
 
     kernel: str  # of KERNELS
     tile: tuple[int, ...]
+    registers: int | None  # of a thread, at most
+
+
+def walk(tile: tuple[int, ...], registers: int | None) -> Candidate:
+    return Candidate("walk", tile, registers)
 
 
 def candidates(itemsize: int, way: str) -> Iterator[Candidate]:
     inputs = 1 if way == "forward" else 2  # tensors read
-    for rows, channels, warps, stages in itertools.product(
-        (8, 16, 32), (32, 64, 128), (1, 2, 4), (4, 6, 8, 10, 14, 20)
+    for rows, channels, warps, stages, most in itertools.product(
+        (8, 16, 32), (32, 64, 128), (1, 2, 4), (4, 6, 8, 10, 14), (None, 128)
     ):
         asked = inputs * stages * rows * 2 * channels * itemsize  # bytes on their way
-        if channels >= 32 * warps and 16 * 1024 <= asked <= SHARED:
-            yield Candidate("walk", (rows, channels, warps, stages))
+        if 32 * warps <= channels <= 64 * warps and 16 * 1024 <= asked <= SHARED:
+            yield walk((rows, channels, warps, stages), most)
     for rows, segments, channels, registers in itertools.product(
         (8, 12, 16, 24, 32), (8, 16), (32, 64), (128, 168, 255)
     ):
         numbers = inputs * rows * 2 * segments * channels * itemsize // (4 * 32 * 4)  # of a thread, in words
         if registers // 3 <= numbers <= registers:
-            yield Candidate("look-back", (rows, segments, channels, 4, registers))
+            yield Candidate("look-back", (rows, segments, channels, 4), registers)
 
 
 def calls(candidate: Candidate, shape: Shape, dtype: torch.dtype, way: str, device: torch.device) -> Run:
@@ -75,7 +80,9 @@ def choose(candidate: Candidate, dtype: torch.dtype) -> None:
     walks = candidate.kernel == "walk"
     gpu.FEW, gpu.LONG = (0, 0) if walks else (1 << 62, 1)
     module: Any = gpu if walks else gpu_long
-    tile: Any = ((0, candidate.tile),) if walks else candidate.tile  # of the walk, one for any number of programs
+    tile: Any = (*candidate.tile, candidate.registers)
+    if walks:
+        tile, gpu.REGISTERS = ((0, candidate.tile),), candidate.registers  # one tile for any number of programs
     module.FORWARD[dtype.itemsize] = module.BACKWARD[dtype.itemsize] = tile
 
 
@@ -129,7 +136,8 @@ def main() -> None:
         rows = timed(shape, getattr(torch, dtype), way, arguments.kernel or KERNELS, torch.device(arguments.device))
         results += rows
         for row in rows[:5]:
-            print(f"{shape} {dtype} {way}: {row['share']:.0%} of a copy, {row['kernel']} {row['tile']}")
+            name = f"{row['kernel']} {row['tile']}, {row['registers'] or 'any'} registers"
+            print(f"{shape} {dtype} {way}: {row['share']:.0%} of a copy, {name}")
         measure.record(arguments.json, shlex.join(["python", *sys.argv]), results)  # also if it is cut off
 
 
