@@ -52,7 +52,7 @@ def candidates(itemsize: int, way: str) -> Iterator[Candidate]:
         if 32 * warps <= channels <= 64 * warps and 16 * 1024 <= asked <= SHARED:
             yield walk((rows, channels, warps, stages), most)
     for rows, segments, channels, registers in itertools.product(
-        (8, 12, 16, 24, 32), (8, 16), (32, 64), (128, 168, 255)
+        (8, 12, 16, 24, 32), (8, 16), (32, 64), (96, 128, 168)
     ):
         numbers = inputs * rows * 2 * segments * channels * itemsize // (4 * 32 * 4)  # of a thread, in words
         if registers // 3 <= numbers <= registers:
