@@ -51,12 +51,14 @@ def make(shortest: int, longest: int) -> None:
 
 
 def counters(run: training.Run) -> list[dict[str, Any]]:
-    """The eigenvalues that could count, with |λ| above .9 and a phase below .05: at the start, then by evaluation."""
+    """The eigenvalues that could count, at the start and then by evaluation: those with |λ| above .9 and a phase below
+    .05, of each block the four nearest to 1."""
     records = []
     for record in run.spectra():
         found = []
         for block, lam in enumerate(eigenvalues(record), start=1):
             near = lam[(np.abs(lam) > 0.9) & (np.abs(np.angle(lam)) < 0.05)]
+            near = near[np.abs(near - 1).argsort()[:4]]
             found += [{"block": block, "radius": float(np.abs(x)), "phase": float(np.angle(x))} for x in near]
         records.append({"step": record["step"], "eigenvalues": found})
     return records

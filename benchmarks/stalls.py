@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import measure
 import torch
 import triton
-from tiles import choose, walk
+from tiles import Candidate, choose
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import KernelInterface
@@ -80,7 +80,7 @@ def compiled(shape: Shape, way: str, tile: tuple[int, ...], registers: int | Non
 
     u = torch.empty(batch, length, 2, n, dtype=torch.bfloat16, device="meta")
     lam, state = torch.empty(2, n, device="meta"), torch.empty(batch, 2, n, device="meta")
-    choose(walk(tile, registers), torch.bfloat16)
+    choose(Candidate("walk", tile, registers), torch.bfloat16)
     launch, KernelInterface.__getitem__ = KernelInterface.__getitem__, lower
     try:
         if way == "forward":

@@ -27,6 +27,7 @@ from linrnn.bench.scan import SHAPES, Shape, compare, useful_bytes
 from linrnn.recurrence import gpu, gpu_long
 
 KERNELS = ["walk", "look-back"]
+FUSED: dict[str, Any] = dict(gpu.FUSED)
 TOGETHER = 8  # candidates that take turns with a copy
 SHARED = 227 * 1024  # bytes of shared memory of a program, on an H100 or H200
 
@@ -36,11 +37,7 @@ class Candidate(NamedTuple):
 
     kernel: str  # of KERNELS
     tile: tuple[int, ...]
-    registers: int | None  # of a thread, at most
-
-
-def walk(tile: tuple[int, ...], registers: int | None) -> Candidate:
-    return Candidate("walk", tile, registers)
+    registers: int | None  # of a thread, at most; None: as many as the compiler thinks best
 
 
 def candidates(itemsize: int, way: str) -> Iterator[Candidate]:
@@ -50,7 +47,7 @@ def candidates(itemsize: int, way: str) -> Iterator[Candidate]:
     ):
         asked = inputs * stages * rows * 2 * channels * itemsize  # bytes on their way
         if 32 * warps <= channels <= 64 * warps and 16 * 1024 <= asked <= SHARED:
-            yield walk((rows, channels, warps, stages), most)
+            yield Candidate("walk", (rows, channels, warps, stages), most)
     for rows, segments, channels, registers in itertools.product(
         (8, 12, 16, 24, 32), (8, 16), (32, 64), (96, 128, 168)
     ):
@@ -82,7 +79,8 @@ def choose(candidate: Candidate, dtype: torch.dtype) -> None:
     module: Any = gpu if walks else gpu_long
     tile: Any = (*candidate.tile, candidate.registers)
     if walks:
-        tile, gpu.REGISTERS = ((0, candidate.tile),), candidate.registers  # one tile for any number of programs
+        tile = ((0, candidate.tile),)  # for any number of programs
+        module.FUSED = FUSED | {"maxnreg": candidate.registers}  # what the walk is compiled with
     module.FORWARD[dtype.itemsize] = module.BACKWARD[dtype.itemsize] = tile
 
 

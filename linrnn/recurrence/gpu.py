@@ -32,7 +32,6 @@ BACKWARD: dict[int, Tiles] = {
     4: ((0, (16, 64, 2, 4)),),
     8: ((0, (8, 32, 1, 4)),),
 }
-REGISTERS: int | None = None  # of a thread, at most; None: as many as the compiler thinks best
 FEW, LONG = 5000, 1024  # sequences with fewer channels in all, and so many steps, are left to `gpu_long`
 ASSEMBLY = tl.constexpr(not triton.knobs.runtime.interpret)  # the interpreter has none
 BFLOAT16_APART = tl.constexpr("shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;")
@@ -158,7 +157,7 @@ class _Plan:
         rows, block, warps, stages = self.tile
         warps = max(1, warps * self.block // block)
         shape = {"N": self.n, "ROWS": rows, "BLOCK": self.block, "PAIRS": self.block >= 64 * warps}
-        return {**shape, "STAGES": stages, "num_warps": warps, "maxnreg": REGISTERS, **FUSED}
+        return {**shape, "STAGES": stages, "num_warps": warps, **FUSED}
 
 
 def _plan(u: Tensor, tiles: Mapping[int, Tiles], offsets: Tensor | None) -> _Plan:
