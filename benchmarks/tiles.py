@@ -22,14 +22,14 @@ from typing import Any, NamedTuple
 import measure
 import torch
 
-from linrnn.bench.measure import Run, copy, milliseconds
+from linrnn.bench.measure import copy, milliseconds
 from linrnn.bench.scan import SHAPES, Shape, compare, useful_bytes
-from linrnn.recurrence import gpu, gpu_long
+from linrnn.recurrence import gpu, gpu_long, reference
+from linrnn.recurrence.planes import from_planes
 
 KERNELS = ["walk", "look-back"]
-FUSED: dict[str, Any] = dict(gpu.FUSED)
 TOGETHER = 8  # candidates that take turns with a copy
-SHARED = 227 * 1024  # bytes of shared memory of a program, on an H100 or H200
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 
 
 class Candidate(NamedTuple):
@@ -42,59 +42,87 @@ class Candidate(NamedTuple):
 
 def candidates(itemsize: int, way: str) -> Iterator[Candidate]:
     inputs = 1 if way == "forward" else 2  # tensors read
-    for rows, channels, warps, stages, most in itertools.product(
-        (8, 16, 32), (32, 64, 128), (1, 2, 4), (4, 6, 8, 10, 14), (None, 128)
+    walks: dict[Candidate, None] = {}
+    for rows, (channels, warps), asked in itertools.product(
+        (8, 16, 32), ((32, 1), (64, 1), (64, 2), (128, 2), (128, 4)), (24, 48, 96, 160)
     ):
-        asked = inputs * stages * rows * 2 * channels * itemsize  # bytes on their way
-        if 32 * warps <= channels <= 64 * warps and 16 * 1024 <= asked <= SHARED:
-            yield Candidate("walk", (rows, channels, warps, stages), most)
-    for rows, segments, channels, registers in itertools.product(
-        (8, 12, 16, 24, 32), (8, 16), (32, 64), (96, 128, 168)
+        stages = min(16, asked * 1024 // (inputs * rows * 2 * channels * itemsize))  # for so many bytes on their way
+        if stages >= 3:
+            walks[Candidate("walk", (rows, channels, warps, stages), 128)] = None
+    yield from walks
+    for _, tile in (gpu.FORWARD if way == "forward" else gpu.BACKWARD)[itemsize]:
+        yield Candidate("walk", tile, None)  # registers as the compiler likes
+    for rows, (segments, channels, warps), registers in itertools.product(
+        (8, 12, 16, 24, 32), ((8, 32, 4), (8, 64, 4), (16, 32, 8)), (96, 128, 168, 224)
     ):
-        numbers = inputs * rows * 2 * segments * channels * itemsize // (4 * 32 * 4)  # of a thread, in words
+        numbers = inputs * rows * 2 * segments * channels * itemsize // (4 * 32 * warps)  # of a thread, in words
         if registers // 3 <= numbers <= registers:
-            yield Candidate("look-back", (rows, segments, channels, 4), registers)
+            yield Candidate("look-back", (rows, segments, channels, warps), registers)
 
 
-def calls(candidate: Candidate, shape: Shape, dtype: torch.dtype, way: str, device: torch.device) -> Run:
-    """What runs the scan once, on random numbers, with this tile."""
+class Scan(NamedTuple):
+    """A scan on some numbers with a tile; to call it runs it once."""
+
+    candidate: Candidate
+    dtype: torch.dtype
+    way: str
+    inputs: tuple[torch.Tensor, ...]
+
+    def __call__(self) -> tuple[torch.Tensor, ...]:
+        choose(self.candidate, self.dtype)
+        run: Any = gpu.scan if self.way == "forward" else gpu.scan_backward
+        return run(*self.inputs, None, False)  # type: ignore[no-any-return]
+
+
+def calls(candidate: Candidate, shape: Shape, dtype: torch.dtype, way: str, device: torch.device) -> Scan:
+    """The scan of random numbers with this tile."""
     batch, length, n = shape
-    u, states = (torch.randn(batch, length, 2, n, device=device).to(dtype) for _ in range(2))
+    u = torch.randn(batch, length, 2, n, device=device).to(dtype)
     lam = torch.polar(torch.rand(n, device=device).sqrt() * 0.999, torch.rand(n, device=device) * 6.28)
     planes, zero = torch.stack([lam.real, lam.imag]), torch.zeros(batch, 2, n, device=device)
-
-    def run() -> object:
-        choose(candidate, dtype)
-        if way == "forward":
-            return gpu.scan(u, planes, zero, None, False)
-        return gpu.scan_backward(u, zero, states, planes, zero, None, False)
-
-    return run
+    if way == "forward":
+        return Scan(candidate, dtype, way, (u, planes, zero))
+    return Scan(candidate, dtype, way, (u, zero, torch.randn_like(u), planes, zero))
 
 
 def choose(candidate: Candidate, dtype: torch.dtype) -> None:
     """Let all scans of this type from now on go this way."""
     walks = candidate.kernel == "walk"
-    gpu.FEW, gpu.LONG = (0, 0) if walks else (1 << 62, 1)
+    gpu.FEW[dtype.itemsize], gpu.LONG = (0, 0) if walks else (1 << 62, 1)
     module: Any = gpu if walks else gpu_long
     tile: Any = (*candidate.tile, candidate.registers)
     if walks:
         tile = ((0, candidate.tile),)  # for any number of programs
-        module.FUSED = FUSED | {"maxnreg": candidate.registers}  # what the walk is compiled with
+        gpu.REGISTERS = candidate.registers  # type: ignore[assignment]
     module.FORWARD[dtype.itemsize] = module.BACKWARD[dtype.itemsize] = tile
 
 
 def fits(candidate: Candidate, shape: Shape, dtype: torch.dtype, way: str, device: torch.device) -> bool:
-    """Whether it compiles and runs; what was compiled is kept on disk, for all processes."""
+    """Whether it compiles, runs and is right; what was compiled is kept on disk, for all processes."""
     torch.set_num_threads(1)
+    torch.manual_seed(0)
     try:
-        calls(candidate, (shape[0], min(shape[1], 2048), shape[2]), dtype, way, device)()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        batch, length, n = shape
+        run = calls(candidate, (min(batch, 2), min(length, 2048), n), dtype, way, device)
+        off = wrong(run, dtype)
     except Exception as error:  # Triton's own, of several kinds
         print(f"{candidate}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
         return False
-    return True
+    if off > TOLERANCE[dtype]:
+        print(f"{candidate}, {shape}, {dtype}, {way}: off by {off:.2g}")
+    return off <= TOLERANCE[dtype]
+
+
+def wrong(run: Scan, dtype: torch.dtype) -> float:
+    """How far the results are from the definition's in double precision, the largest number of each being 1."""
+    inputs = [from_planes(x.double()) for x in run.inputs]
+    if run.way == "forward":
+        u, lam, zero = inputs
+        truths = reference.scan(u, lam, zero)
+    else:
+        truths = reference.scan_backward(*inputs)
+    pairs = [(from_planes(answer.double()), truth) for answer, truth in zip(run(), truths, strict=True)]
+    return max(float((answer - truth).abs().max() / truth.abs().max().clamp(min=1e-9)) for answer, truth in pairs)
 
 
 def timed(shape: Shape, dtype: torch.dtype, way: str, kernels: list[str], device: torch.device) -> list[dict[str, Any]]:
@@ -107,7 +135,9 @@ def timed(shape: Shape, dtype: torch.dtype, way: str, kernels: list[str], device
     moved = useful_bytes(shape, dtype, way)
     rows: list[dict[str, Any]] = []
     for first in range(0, len(kept), TOGETHER):
-        runs = {str(each): calls(each, shape, dtype, way, device) for each in kept[first : first + TOGETHER]}
+        runs: dict[str, Any] = {
+            str(each): calls(each, shape, dtype, way, device) for each in kept[first : first + TOGETHER]
+        }
         times = milliseconds(runs | {"copy": copy(moved, device)}, 20, device)
         for each in kept[first : first + TOGETHER]:
             row = {"shape": shape, "dtype": str(dtype).removeprefix("torch."), "pass": way, **each._asdict()}

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linrnn.recurrence.gpu import FUSED, _on
+from linrnn.recurrence.gpu import FUSED, _on, settle
 
 
 class Tile(NamedTuple):
@@ -432,3 +432,6 @@ def _reciprocal(x):
     if ASSEMBLY:
         return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
     return 1 / x
+
+
+settle(_gelu_skip, _gelu_skip_backward, _glu_skip, _glu_skip_backward, _moments, _sum_parts)

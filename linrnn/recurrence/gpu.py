@@ -23,19 +23,22 @@ from torch import Tensor
 Tile = tuple[int, int, int, int]
 Tiles = tuple[tuple[int, Tile], ...]
 FORWARD: dict[int, Tiles] = {
-    2: ((100, (16, 128, 2, 6)), (100, (16, 64, 1, 12)), (0, (16, 32, 1, 14))),
-    4: ((100, (16, 64, 2, 5)), (0, (32, 32, 1, 4))),
+    2: ((200, (16, 128, 2, 6)), (290, (16, 64, 1, 12)), (60, (32, 128, 2, 6)), (0, (32, 64, 2, 8))),
+    4: ((0, (32, 64, 2, 5)),),
     8: ((0, (8, 32, 1, 6)),),
 }
 BACKWARD: dict[int, Tiles] = {
-    2: ((100, (8, 128, 2, 6)), (200, (8, 64, 1, 10)), (0, (16, 32, 1, 6))),
-    4: ((0, (16, 64, 2, 4)),),
+    2: ((133, (8, 128, 2, 6)), (60, (32, 128, 4, 5)), (0, (32, 64, 2, 6))),
+    4: ((100, (16, 64, 2, 4)), (0, (32, 64, 2, 4))),
     8: ((0, (8, 32, 1, 4)),),
 }
-FEW, LONG = 5000, 1024  # sequences with fewer channels in all, and so many steps, are left to `gpu_long`
+REGISTERS = 128  # of a thread: more than the compiler would take, so that it asks for numbers before they are needed
+FEW = {2: 5000, 4: 4000, 8: 5000}  # sequences with fewer channels in all, by the bytes of a number,
+LONG = 1024  # and at least so many steps, are left to `gpu_long`
 ASSEMBLY = tl.constexpr(not triton.knobs.runtime.interpret)  # the interpreter has none
 BFLOAT16_APART = tl.constexpr("shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;")
 FLOAT16_APART = tl.constexpr("{.reg .b16 a, b; mov.b32 {a, b}, $2; cvt.f32.f16 $0, a; cvt.f32.f16 $1, b;}")
+SUM_ROWS, SUM_COLUMNS = 512, 16  # numbers of a program of `add_up` at a time
 FUSED = {"enable_fp_fusion": True}  # a·b + c in one instruction, for all kernels: not every version of Triton's default
 
 
@@ -64,7 +67,7 @@ def scan_before_backward(
     partner = states.contiguous()
     grad_u, grad_initial, partial = _run(grad_states, lam, grad_final, resets, not reverse, offsets, True, partner)
     assert partial is not None
-    return grad_u, partial.sum(dim=0), grad_initial
+    return grad_u, add_up(partial), grad_initial
 
 
 def _run(
@@ -95,7 +98,7 @@ def _run(
     partial = None
     if conjugate:  # of each program, for the caller to sum in a fixed order
         partial = lam.new_empty(plan.batch * plan.directions, 2, plan.n)
-    options = _options(resets, offsets, reverse) | plan.options
+    options = _options(resets, offsets, reverse) | plan.options | {"EARLY": early(u.device)}
     options |= {"BEFORE": before, "CONJUGATE": conjugate, "DIRECTIONS": plan.directions}
     with _on(u.device):
         arguments = (u, lam, initial, _flags(resets), offsets, states, final, partner, partial, plan.length)
@@ -122,16 +125,31 @@ def scan_backward(
 
         walked = gpu_long.run(grad, lam, grad_final, resets, not reverse, offsets, False, states, initial)
         assert walked[2] is not None
-        return walked[0], walked[2].sum(dim=0), walked[1]
+        return walked[0], add_up(walked[2]), walked[1]
     grad_u, grad_initial = torch.empty_like(states), torch.empty_like(initial)
     plan = _plan(states, BACKWARD, offsets)
-    # dλ of each program, summed in a fixed order below
     partial = lam.new_empty(plan.batch, 2, plan.n)
     given = (grad, states, lam, initial, grad_final, _flags(resets), offsets)
-    options = _options(resets, offsets, reverse) | plan.options
+    options = _options(resets, offsets, reverse) | plan.options | {"EARLY": early(states.device)}
     with _on(states.device):
         _scan_backward[plan.grid](*given, grad_u, grad_initial, partial, plan.length, **options)
-    return grad_u, partial.sum(dim=0), grad_initial
+    return grad_u, add_up(partial), grad_initial
+
+
+def add_up(parts: Tensor) -> Tensor:
+    """The sum over the first dimension, always in the same order. It is waited for by what wrote the parts."""
+    total = parts.new_empty(parts.shape[1:])
+    rows = min(SUM_ROWS, max(8, triton.next_power_of_2(len(parts))))
+    options = {"WIDTH": total.numel(), "ROWS": rows, "COLUMNS": SUM_COLUMNS, "EARLY": early(parts.device)}
+    with _on(parts.device):
+        grid = (triton.cdiv(total.numel(), SUM_COLUMNS),)
+        _add_up[grid](parts, total, len(parts), **options, num_warps=8, launch_pdl=options["EARLY"])
+    return total
+
+
+def early(device: torch.device) -> bool:
+    """Whether a kernel may be started before the one ahead of it has ended, for which it then waits by itself."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 @dataclass(frozen=True)
@@ -157,7 +175,7 @@ class _Plan:
         rows, block, warps, stages = self.tile
         warps = max(1, warps * self.block // block)
         shape = {"N": self.n, "ROWS": rows, "BLOCK": self.block, "PAIRS": self.block >= 64 * warps}
-        return {**shape, "STAGES": stages, "num_warps": warps, **FUSED}
+        return {**shape, "STAGES": stages, "num_warps": warps, "maxnreg": REGISTERS, **FUSED}
 
 
 def _plan(u: Tensor, tiles: Mapping[int, Tiles], offsets: Tensor | None) -> _Plan:
@@ -175,7 +193,7 @@ def _plan(u: Tensor, tiles: Mapping[int, Tiles], offsets: Tensor | None) -> _Pla
 def _few(u: Tensor, offsets: Tensor | None = None) -> bool:
     """Whether there are too few sequences to fill a GPU, and they are long."""
     batch, length, *directions, _, n = u.shape
-    few = FEW
+    few = FEW[u.itemsize]
     if offsets is not None:
         batch, length = len(offsets) - 1, length // (len(offsets) - 1)
         few *= 2  # the walk ends with the longest, and the others' programs wait for it
@@ -213,7 +231,10 @@ def _scan(
     BEFORE: tl.constexpr, CONJUGATE: tl.constexpr, DIRECTIONS: tl.constexpr,
     REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr,
     N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PAIRS: tl.constexpr, STAGES: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
+    if EARLY:  # what sums up the partial results
+        tl.extra.cuda.gdc_launch_dependents()
     b, n = _place(N, BLOCK)
     way = tl.program_id(1) if DIRECTIONS > 1 else 0
     reverse = REVERSE if DIRECTIONS == 1 else (way == 1) != REVERSE  # a constant where there is one direction
@@ -273,7 +294,10 @@ def _scan_backward(
     grad, states, lam, initial, grad_final, resets, offsets, grad_u, grad_initial, partial, length,
     REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr,
     N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PAIRS: tl.constexpr, STAGES: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
+    if EARLY:  # what sums up the partial results
+        tl.extra.cuda.gdc_launch_dependents()
     b, n = _place(N, BLOCK)
     begin, length = _extent(offsets, b, length, OFFSETS)
     k = 0 if REVERSE else length - 1
@@ -321,6 +345,20 @@ def _scan_backward(
     er, ei = _add_conj_times(zero, zero, xr, xi, gr, gi)
     _store_planes(partial + b * 2 * N + n, N, dr + er.to(tl.float64), di + ei.to(tl.float64))
     _store_planes(grad_initial + b * 2 * N + n, N, cr, ci)
+
+
+@triton.jit(do_not_specialize=["count"])
+def _add_up(
+    parts, total, count, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EARLY: tl.constexpr
+):  # fmt: skip
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    sums = tl.zeros((ROWS, COLUMNS), parts.dtype.element_ty)
+    for first in range(0, count, ROWS):
+        row = first + tl.arange(0, ROWS)[:, None].to(tl.int64)
+        sums += tl.load(parts + row * WIDTH + column, mask=(row < count) & (column < WIDTH), other=0.0)
+    tl.store(total + column, tl.sum(sums, axis=0, keep_dims=True), mask=column < WIDTH)
 
 
 @triton.jit
@@ -432,3 +470,17 @@ def _load_planes(pointer, N: tl.constexpr, DTYPE: tl.constexpr):
 def _store_planes(pointer, N: tl.constexpr, re, im):
     tl.store(pointer, re.to(pointer.dtype.element_ty))
     tl.store(pointer + N, im.to(pointer.dtype.element_ty))
+
+
+def settle(*kernels: Any) -> None:
+    """Have Triton name what it compiles of these kernels now, always in this order.
+
+    In Triton 3.6 a kernel's name depends on which others were named before it: what one process had compiled and kept
+    on disk, another did not find.
+    """
+    if ASSEMBLY:
+        for kernel in kernels:
+            kernel.cache_key  # noqa: B018
+
+
+settle(_scan, _scan_backward, _add_up)

@@ -4,11 +4,11 @@ A program loads its tile, cuts it into segments of consecutive steps and walks t
 together, they give the state e with which the tile ends if it starts from zero. It publishes e, finds the state its
 tile really starts with from what the tiles before it published, and walks again to write the results.
 
-As many tiles as a tile has segments form a group, and as many groups again a group of groups. A group has slots: for
-the state it starts with and for the e of its tiles. The start of a tile is the sum of the slots before it, each times
-its power of λ. The last tile of a group knows e of the whole group and publishes it one level up, where the same sum
-gives the state that the next group starts with. So one hop takes a state through hundreds of tiles, and every sum has
-a fixed order: the same inputs give the same bits, whoever comes first. A program waits only for those started earlier.
+As many tiles as a tile has segments form a group, and as many groups again a group of groups. The last tile of a group
+publishes e of the whole group, and the last of a group of groups the state that the next one starts with. So the start
+of a tile is a sum over what the tiles before it in its group published, and the groups before that, each times its
+power of λ: one hop takes a state through a group of groups. Every sum has a fixed order, and the same inputs give the
+same bits, whoever comes first. A program waits only for those started earlier.
 
 A slot needs no flag: it is filled with EMPTY, which no published number equals. All that programs tell each other is
 read as tensors in which every number belongs to one thread. Of smaller ones each thread has a copy that it loads for
@@ -33,6 +33,8 @@ from linrnn.recurrence.gpu import (
     _store_planes,
     _wider,
     channels,
+    early,
+    settle,
 )
 
 # By the bytes of a number: steps of a segment, segments of a tile, channels of a program, warps, registers of a thread
@@ -65,6 +67,7 @@ def run(
         rows = 1 << (min(rows, 16).bit_length() - 1)
     narrow = channels(block, n)
     segments, block = min(segments * block // narrow, 8 * segments), narrow  # of fewer channels more steps
+    warps = max(1, min(warps, segments * block // 64))  # at least two numbers of a group's slots for each thread
     blocks, tiles = triton.cdiv(n, block), triton.cdiv(length, rows * segments)
     groups = triton.cdiv(tiles, segments)
     lanes, slots = batch * ways * blocks, (groups + triton.cdiv(groups, segments)) * segments
@@ -78,16 +81,17 @@ def run(
     partial = None
     if conjugate:  # of each tile; sequences end to end do not have them all
         partial = (lam.new_empty if offsets is None else lam.new_zeros)(lanes // blocks * tiles, 2, n)
-    shape = {"N": n, "ROWS": rows, "SEGMENTS": segments, "BLOCK": block}
+    shape = {"N": n, "ROWS": rows, "SEGMENTS": segments, "BLOCK": block, "EARLY": early(u.device)}
     options = _options(resets, offsets, reverse) | {"BACK": back, "BEFORE": before, "CONJUGATE": conjugate}
     options |= {"DIRECTIONS": ways, "SEQUENCES": 1 if offsets is None else triton.next_power_of_2(batch)}
+    options |= {"FULL": offsets is None and length % (rows * segments) == 0}  # no tile has fewer steps
     given = (u, lam, start, _flags(resets), offsets, partner, initial)
     with _on(u.device):
         grid = (max(triton.cdiv(len(scratch), FILL), len(powers) * blocks),)
         _prepare[grid](lam, powers, scratch, len(scratch), CONJUGATE=conjugate, FILL=FILL, **shape, **FUSED)
         arguments = (*given, states, final, partial, powers, *scratch.split(sizes), batch, length, tiles, lanes, slots)
-        warps = max(1, min(warps, segments * block // 64))  # at least two numbers of a group's slots for each thread
-        _scan[(tiles * lanes,)](*arguments, **options, **shape, **FUSED, num_warps=warps, maxnreg=registers)
+        options |= {"num_warps": warps, "maxnreg": registers, "launch_pdl": shape["EARLY"]}
+        _scan[(tiles * lanes,)](*arguments, **options, **shape, **FUSED)
     return states, final, partial
 
 
@@ -95,9 +99,11 @@ def run(
 def _prepare(
     lam, powers, scratch, words,
     CONJUGATE: tl.constexpr, FILL: tl.constexpr, N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Empty the slots, and take λ^(k tiles), λ^(k groups) and λ^(steps of a segment) from float64."""
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
     program = tl.program_id(0)
     at = program.to(tl.int64) * FILL + tl.arange(0, FILL)
     tl.store(scratch + at, EMPTY, mask=at < words)
@@ -127,8 +133,8 @@ def _scan(
     u, lam, starts, resets, offsets, partner, initial, states, final, partial, powers, ends, ticket,
     batch, length, tiles, lanes, slots,
     REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr, BACK: tl.constexpr, BEFORE: tl.constexpr,
-    CONJUGATE: tl.constexpr, DIRECTIONS: tl.constexpr, SEQUENCES: tl.constexpr,
-    N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr,
+    CONJUGATE: tl.constexpr, DIRECTIONS: tl.constexpr, SEQUENCES: tl.constexpr, FULL: tl.constexpr,
+    N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """One tile: see the notes on top and those on memory in `gpu`.
 
@@ -137,6 +143,9 @@ def _scan(
     BLOCKS: tl.constexpr = (N + BLOCK - 1) // BLOCK
     TILE: tl.constexpr = SEGMENTS * ROWS
     GROUP: tl.constexpr = SEGMENTS  # tiles; then the tensors of both have the same shape, and the same layout
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()  # for `_prepare`
     # in the order in which programs start, which need not be that of their numbers; the ticket starts at EMPTY, -1
     program = (tl.atomic_add(ticket, 1, sem="relaxed") + 1).to(tl.int32)
     lane, s = (program % lanes).to(tl.int64), (program // lanes).to(tl.int64)
@@ -162,7 +171,7 @@ def _scan(
     forth = -1 if reverse else 1
     row = DIRECTIONS * 2 * N * forth
     at = ((begin + k) * DIRECTIONS + way) * 2 * N + n + first * row
-    ur, ui = _ask(u + at, limit, N, row, ROWS)
+    ur, ui = _ask(u + at, limit, N, row, ROWS, ROWS if FULL else 0)
     resets_of_b = resets + begin if RESETS else resets
     # of the gradient, the cut between a step and the one that is walked next
     cut = _cuts(resets_of_b, k, length, forth, (not reverse) if BACK else reverse, RESETS, SEGMENTS, ROWS)
@@ -177,8 +186,7 @@ def _scan(
         ar, ai, er, ei = _walk(ur, ui, lr, li, Rr, Ri, cut, RESETS, ROWS)
     maps = tl.associative_scan((ar, ai, er, ei, zero + 1, zero, zero, zero), 0, _then)
     ar, ai, er, ei, pr, pi, fr, fi = maps
-    last = first == TILE - ROWS
-    er, ei = _sums(tl.where(last, er, 0.0), tl.where(last, ei, 0.0))
+    last = first == TILE - ROWS  # the segment whose e is that of the tile
     whole = _count(cut, SEGMENTS, RESETS, ROWS) == 0
 
     if s == 0:
@@ -186,10 +194,9 @@ def _scan(
         if RESETS and BACK and not REVERSE:  # the gradient of the final state, which is cut off from the first step
             begins = tl.load(resets_of_b) != 0
             sr, si = tl.where(begins, 0.0, sr), tl.where(begins, 0.0, si)
-        _publish(ends, base, sr, si, True, RESETS, BLOCK)
         _publish(ends, base + groups * GROUP, sr, si, True, RESETS, BLOCK)
     if s % GROUP < GROUP - 1:
-        _publish(ends, base + s + 1, er, ei, whole, RESETS, BLOCK)
+        _publish(ends, base + s, er, ei, whole, RESETS, BLOCK, last)
     PARTNERS: tl.constexpr = ROWS if CONJUGATE else 0
     last_tile = s == (length - 1) // TILE
     limit_partner = limit
@@ -197,11 +204,12 @@ def _scan(
         limit_partner -= last_tile.to(tl.int32)
     if CONJUGATE:
         partner += at + (row if BACK else 0)
-    qr, qi = _ask(partner, limit_partner, N, row, PARTNERS)  # on their way while this program waits
-    cr, ci = _look_back(ends, powers + n, base, s, tiles, groups, er, ei, whole, RESETS, N, BLOCK, GROUP)
+    SURE: tl.constexpr = 0 if not FULL else (ROWS - 1 if BACK else ROWS)
+    qr, qi = _ask(partner, limit_partner, N, row, PARTNERS, SURE)  # on their way while this program waits
+    cr, ci = _look_back(ends, powers + n, base, s, tiles, groups, er, ei, last, whole, RESETS, N, BLOCK, GROUP)
     xr, xi = _step(pr, pi, cr + zero, ci + zero, fr, fi)
     xr, xi, dr, di = _write(
-        states + at, lr, li, xr, xi, ur, ui, qr, qi, cut, limit, row, RESETS, BACK, BEFORE, CONJUGATE, N, ROWS
+        states + at, lr, li, xr, xi, ur, ui, qr, qi, cut, limit, row, RESETS, BACK, BEFORE, CONJUGATE, FULL, N, ROWS
     )
     if CONJUGATE:
         dr, di = _sums(dr, di)
@@ -235,39 +243,44 @@ def _find(offsets, s, batch, TILE: tl.constexpr, SEQUENCES: tl.constexpr):
 
 @triton.jit
 def _look_back(
-    ends, powers, base, s, tiles, groups, er, ei, whole,
+    ends, powers, base, s, tiles, groups, er, ei, last, whole,
     RESETS: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """The state that tile s starts with. The last tile of a group says what the next group starts with, too.
+    """The state that tile s starts with; the last tile of a group publishes e of the group.
 
-    In a group's slot 0 is the state it starts with, in slot i + 1 e of its tile i; one level up, e of its group i.
+    In slot j of a group is e of its tile j. One level up, slot 0 has the state that a group of groups starts with, and
+    slot j + 1 e of its group j.
     """
     i, group = (s % GROUP).to(tl.int32), s // GROUP
     g = (group % GROUP).to(tl.int32)
     below, above = base + group * GROUP, base + (groups + group // GROUP) * GROUP
+    of_groups = powers + GROUP * 2 * N
+    tiles_before = _ask_slots(ends, below, powers, i - 1, RESETS, N, BLOCK, GROUP)
+    groups_before = _ask_slots(ends, above, of_groups, g, RESETS, N, BLOCK, GROUP)
+    wr, wi = _load_planes(powers + i * 2 * N, N, er.dtype)
+    cr, ci, reaches = _gather(tiles_before, RESETS, BLOCK, GROUP)
     closes = (i == GROUP - 1) & (s + 1 < tiles)
-    cr, ci, reaches = _gather(ends, below, powers, closes.to(tl.int32), i, i, RESETS, N, BLOCK, GROUP)
-    if closes:
-        of_groups = powers + GROUP * 2 * N
-        er, ei = _after(powers, cr, ci, er, ei, whole, RESETS, N)  # from here on of the group
-        through = whole & reaches
+    through = whole & reaches
+    hr, hi = cr, ci
+    if closes:  # e of the group
+        hr, hi = _sums(tl.where(last, er, 0.0), tl.where(last, ei, 0.0))
+        hr, hi = _after(powers, cr, ci, hr, hi, whole, RESETS, N)
         if g < GROUP - 1:
-            _publish(ends, above + g + 1, er, ei, through, RESETS, BLOCK)
-        sr, si, _ = _gather(ends, above, of_groups, 0, g, g, RESETS, N, BLOCK, GROUP)
-        sr, si = _after(of_groups, sr, si, er, ei, through, RESETS, N)
-        _publish(ends, below + GROUP, sr, si, True, RESETS, BLOCK)
-        if g == GROUP - 1:
-            _publish(ends, above + GROUP, sr, si, True, RESETS, BLOCK)
-        sr, si, _ = _gather(ends, below, powers, 0, 0, i, RESETS, N, BLOCK, GROUP)
-        cr, ci = cr + tl.where(reaches, sr, 0.0), ci + tl.where(reaches, si, 0.0)
-    return cr, ci
+            _publish(ends, above + g + 1, hr, hi, through, RESETS, BLOCK)
+    sr, si, _ = _gather(groups_before, RESETS, BLOCK, GROUP)  # the state that the group starts with
+    if closes & (g == GROUP - 1):
+        hr, hi = _after(of_groups, sr, si, hr, hi, through, RESETS, N)
+        _publish(ends, above + GROUP, hr, hi, True, RESETS, BLOCK)
+    if RESETS:
+        sr, si = tl.where(reaches, sr, 0.0), tl.where(reaches, si, 0.0)
+    return _step(wr, wi, sr, si, cr, ci)
 
 
 @triton.jit
 def _write(
     states, lr, li, xr, xi, ur, ui, qr, qi, cut, limit, row,
-    RESETS: tl.constexpr, BACK: tl.constexpr, BEFORE: tl.constexpr, CONJUGATE: tl.constexpr, N: tl.constexpr,
-    ROWS: tl.constexpr,
+    RESETS: tl.constexpr, BACK: tl.constexpr, BEFORE: tl.constexpr, CONJUGATE: tl.constexpr, FULL: tl.constexpr,
+    N: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """The second walk, from where each segment starts: the state it ends with, and Σ conj(partner)·result."""
     er, ei = tl.zeros_like(lr), tl.zeros_like(li)
@@ -287,20 +300,28 @@ def _write(
             er, ei = _add_conj_times(er, ei, wr, wi, yr, yi)
         if RESETS and BACK:
             nr, ni = tl.where(cut[r], 0.0, nr), tl.where(cut[r], 0.0, ni)
-        xr, xi = tl.where(there, nr, xr), tl.where(there, ni, xi)  # after the last step it stays
-        tl.store(states + r * row, yr.to(states.dtype.element_ty), mask=there)
-        tl.store(states + r * row + N, yi.to(states.dtype.element_ty), mask=there)
+        if FULL:
+            xr, xi = nr, ni
+            _store_planes(states + r * row, N, yr, yi)
+        else:
+            xr, xi = tl.where(there, nr, xr), tl.where(there, ni, xi)  # after the last step it stays
+            tl.store(states + r * row, yr.to(states.dtype.element_ty), mask=there)
+            tl.store(states + r * row + N, yi.to(states.dtype.element_ty), mask=there)
     return xr, xi, er, ei
 
 
 @triton.jit
-def _ask(pointer, limit, N: tl.constexpr, row, ROWS: tl.constexpr):
-    """Load the rows, real and imaginary parts; zero where there is no such step."""
+def _ask(pointer, limit, N: tl.constexpr, row, ROWS: tl.constexpr, SURE: tl.constexpr):
+    """Load the rows, real and imaginary parts; zero where there is no such step, as may be after the first SURE."""
     re = ()
     im = ()
     for r in tl.static_range(ROWS):
-        re = re + (tl.load(pointer + r * row, mask=r < limit, other=0.0),)
-        im = im + (tl.load(pointer + r * row + N, mask=r < limit, other=0.0),)
+        if r < SURE:
+            re = re + (tl.load(pointer + r * row),)
+            im = im + (tl.load(pointer + r * row + N),)
+        else:
+            re = re + (tl.load(pointer + r * row, mask=r < limit, other=0.0),)
+            im = im + (tl.load(pointer + r * row + N, mask=r < limit, other=0.0),)
     return re, im
 
 
@@ -398,14 +419,14 @@ def _count(cut, SEGMENTS: tl.constexpr, RESETS: tl.constexpr, ROWS: tl.constexpr
 
 
 @triton.jit
-def _publish(ends, slot, re, im, whole, RESETS: tl.constexpr, BLOCK: tl.constexpr):
-    """Fill a slot: a state, and whether one that enters what it stands for would reach its end."""
-    at = _slot(ends, slot, RESETS, BLOCK)
+def _publish(ends, slot, re, im, whole, RESETS: tl.constexpr, BLOCK: tl.constexpr, which=None):
+    """Fill a slot: a state, the row `which` of it, and whether one that enters what it stands for reaches its end."""
+    at = _slot(ends, slot, RESETS, BLOCK) + tl.zeros_like(re).to(tl.int32)
     re, im = re.to(ends.dtype.element_ty, bitcast=True), im.to(ends.dtype.element_ty, bitcast=True)
-    tl.store(at, tl.where(re == EMPTY, -2, re))
-    tl.store(at + BLOCK, tl.where(im == EMPTY, -2, im))
+    tl.store(at, tl.where(re == EMPTY, -2, re), mask=which)
+    tl.store(at + BLOCK, tl.where(im == EMPTY, -2, im), mask=which)
     if RESETS:
-        tl.store(at + 2 * BLOCK, tl.where(whole, 1, tl.zeros_like(re)))
+        tl.store(at + 2 * BLOCK, tl.where(whole, 1, tl.zeros_like(re)), mask=which)
 
 
 @triton.jit
@@ -415,32 +436,39 @@ def _slot(ends, slot, RESETS: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _gather(
-    ends, slot, powers, low, high, i,
-    RESETS: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
+def _ask_slots(
+    ends, slot, powers, i, RESETS: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr
 ):  # fmt: skip
-    """Wait for the slots low to high: their sum as slot i sees it, and whether a state from before them reaches it."""
+    """What is in the slots of a group up to slot i, and the powers of λ by which slot i sees it."""
     j = tl.arange(0, GROUP)[:, None]
-    wanted = (j >= low) & (j <= high)
+    wanted = j <= i
     at = _slot(ends, slot + j, RESETS, BLOCK)
     wr = tl.load(powers + (i - j) * 2 * N, mask=wanted, other=0.0)
     wi = tl.load(powers + (i - j) * 2 * N + N, mask=wanted, other=0.0)
     re = tl.load(at, mask=wanted, other=0, volatile=True)
     im = tl.load(at + BLOCK, mask=wanted, other=0, volatile=True)
     lives = tl.load(at + 2 * BLOCK, mask=wanted, other=1, volatile=True) if RESETS else re
+    return at, wr, wi, re, im, lives
+
+
+@triton.jit
+def _gather(asked, RESETS: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr):
+    """Wait for slots: their sum as the last sees it, and whether a state from before them reaches it."""
+    at, wr, wi, re, im, lives = asked
     missing = _missing(re, im, lives)
     while tl.max(missing) > 0:
         re = tl.load(at, mask=missing > 0, other=re, volatile=True)
         im = tl.load(at + BLOCK, mask=missing > 0, other=im, volatile=True)
         lives = tl.load(at + 2 * BLOCK, mask=missing > 0, other=lives, volatile=True) if RESETS else re
         missing = _missing(re, im, lives)
-    re, im = re.to(powers.dtype.element_ty, bitcast=True), im.to(powers.dtype.element_ty, bitcast=True)
+    re, im = re.to(wr.dtype, bitcast=True), im.to(wr.dtype, bitcast=True)
     re, im = wr * re - wi * im, wr * im + wi * re
     reaches = True
     if RESETS:  # from the last slot on that nothing gets through
-        broken = tl.max(tl.where(lives == 0, j, 0), axis=0)[None, :]
+        j = tl.arange(0, GROUP)[:, None]
+        broken = tl.max(tl.where(lives == 0, j, -1), axis=0)[None, :]
         re, im = tl.where(j >= broken, re, 0.0), tl.where(j >= broken, im, 0.0)
-        reaches = broken == 0
+        reaches = broken < 0
     re, im = _sums(re, im)
     return re, im, reaches
 
@@ -469,3 +497,6 @@ def _after(powers, cr, ci, er, ei, whole, RESETS: tl.constexpr, N: tl.constexpr)
     if RESETS:
         cr, ci = tl.where(whole, cr, 0.0), tl.where(whole, ci, 0.0)
     return _step(wr, wi, cr, ci, er, ei)
+
+
+settle(_prepare, _scan)

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linrnn.recurrence.gpu import FUSED
+from linrnn.recurrence.gpu import FUSED, settle
 from linrnn.streaming.reference import encode
 from linrnn.streaming.weights import Weights
 
@@ -188,3 +188,6 @@ def _store(pointer, low, at, x, inside):
     """In float32, and in the type of the matrices for the product to come."""
     tl.store(pointer + at, x, mask=inside)
     tl.store(low + at, x.to(low.dtype.element_ty), mask=inside)
+
+
+settle(_into, _out, _mix, _pool)

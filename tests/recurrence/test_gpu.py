@@ -236,7 +236,7 @@ def test_a_constant_input_over_many_tiles(kernels: ModuleType, monkeypatch: pyte
     """x_k = (1 - λ^(k+1))/(1 - λ) from one unit a step: errors in λ^(steps of a tile) would add up."""
     from linrnn.recurrence import gpu_long
 
-    monkeypatch.setattr(kernels, "FEW", few)
+    monkeypatch.setitem(kernels.FEW, 4, few)
     for tiles in (gpu_long.FORWARD, gpu_long.BACKWARD):  # more segments lose more: λ^(steps of a segment) is rounded
         monkeypatch.setitem(tiles, 4, (8, 16, 4, 1, None))
     device = "cuda" if torch.cuda.is_available() else "cpu"
