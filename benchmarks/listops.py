@@ -1,10 +1,10 @@
 """ListOps in small, for a CPU: shorter expressions, a small model, and runs that differ in one thing.
 
-    python benchmarks/listops.py [--shortest 126] [--longest 500] [--steps 6000] [--rate .003] [--seed 0]
-                                 [--change none --change model.pooling=all] [--plain-phase]
-                                 [--runs runs/listops-small] [--json FILE]
+    python benchmarks/listops.py [--shortest 126] [--longest 500] [--examples 40000] [--steps 6000] [--rate .003]
+                                 [--seed 0] [--change none --change model.pooling=all]
+                                 [--plain-phase] [--runs runs/listops-small] [--json FILE]
 
-Expressions are grown by the rules of the task, 40,000 of them to train on; H 48, N 64 and 4 blocks, eigenvalues that
+Expressions are grown by the rules of the task; H 48, N 64 and 4 blocks, eigenvalues that
 start as in the paper, the rest as in the recipe. Runs that have ended are kept: several of them can be made side by
 side, and then recorded by one more call.
 """
@@ -27,18 +27,18 @@ from linrnn.experiments.depth import eigenvalues
 from linrnn.settings import override
 from linrnn.tasks import listops, store, trees
 
-SIZES = {"test": 2_000, "validation": 2_000, "train": 40_000}
+EXAMPLES = 40_000  # to train on
 MODEL = ("model.d_model=48", "model.d_state=64", "model.depth=4")
 RING = ("model.options.r_max=.99", f"model.options.max_phase={2 * math.pi}")
 EVALUATIONS = 20
 
 
-def make(shortest: int, longest: int) -> None:
+def make(shortest: int, longest: int, examples: int) -> None:
     """Write the examples, padded to a multiple of 64 steps, into the data folder."""
     width = -(-(longest + 1) // 64) * 64
     draft, blocks = store.Draft("listops"), itertools.count()
     spare: list[tuple[Any, ...]] = []
-    for split, size in SIZES.items():
+    for split, size in {"test": 2_000, "validation": 2_000, "train": examples}.items():
         while len(spare) < size:
             spare.extend(zip(*trees.grow(0, next(blocks), shortest, longest), strict=True))
         inputs, lengths, targets = (np.stack(parts) for parts in zip(*spare[:size], strict=True))
@@ -82,6 +82,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shortest", type=int, default=126, help="tokens")
     parser.add_argument("--longest", type=int, default=500)
+    parser.add_argument("--examples", type=int, default=EXAMPLES, help="to train on")
     parser.add_argument("--steps", type=int, default=6000)
     parser.add_argument("--rate", type=float, default=0.003)
     parser.add_argument("--seed", type=int, default=0)
@@ -94,9 +95,12 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.plain_phase:
         learn_theta()
-    os.environ["LINRNN_DATA"] = str(arguments.runs / f"data-{arguments.shortest}-{arguments.longest}")
+    lengths = f"{arguments.shortest}-{arguments.longest}"
+    if arguments.examples != EXAMPLES:
+        lengths += f"-{arguments.examples}"
+    os.environ["LINRNN_DATA"] = str(arguments.runs / f"data-{lengths}")
     if not store.exists("listops"):
-        make(arguments.shortest, arguments.longest)
+        make(arguments.shortest, arguments.longest, arguments.examples)
     steps, rate, seed, changes = arguments.steps, arguments.rate, arguments.seed, arguments.change or ["none"]
     schedule = (f"training.steps={steps}", f"training.eval_every={max(1, steps // EVALUATIONS)}")
     common = override(
@@ -107,14 +111,16 @@ def main() -> None:
     results = []
     for change in changes:
         recipe = common if change == "none" else override(common, change.split(","))
-        name = f"{arguments.shortest}-{arguments.longest}-{steps}-{rate}-{seed}-{change}{plain}"
+        name = f"{lengths}-{steps}-{rate}-{seed}-{change}{plain}"
         run = measure.trained(recipe, arguments.runs / name, training.Settings(device="cpu"))
         summary = run.summary or {}
         row = {"changed": change, "seed": seed, "commit": summary["commit"], "test": summary["test"]}
         results.append(row | {"evaluations": run.metrics(), "counters": counters(run)})
         print(f"{change}: {100 * summary['test']['last']:.1f}% on test with the last weights")
     command = f"python benchmarks/listops.py --shortest {arguments.shortest} --longest {arguments.longest}"
-    command += f" --steps {steps} --rate {rate} --seed {seed}" + "".join(f" --change {change}" for change in changes)
+    command += f" --examples {arguments.examples} --steps {steps} --rate {rate} --seed {seed}" + "".join(
+        f" --change {change}" for change in changes
+    )
     measure.record(arguments.json, command + plain, results)
 
 
