@@ -31,6 +31,15 @@ def sample_ring(n: int, r_min: float, r_max: float, max_phase: float) -> tuple[T
     return nu.clamp(min=2**-24), max_phase * u2
 
 
+def sample_counters(n: int) -> tuple[Tensor, Tensor]:
+    """Draw n eigenvalues close to 1, with ν and θ between .0001 and .01, as many of them in each part of that range.
+
+    Such a state remembers for 100 to 10,000 steps and hardly turns meanwhile: it adds up what it reads.
+    """
+    nu, theta = 1e-4 * 100 ** torch.rand(2, n, device="cpu")
+    return nu, theta
+
+
 def gamma(nu: Tensor) -> Tensor:
     """γ = sqrt(1 - |λ|²) for |λ| = exp(-ν), accurate as |λ| → 1: white noise in, unit variance in the state."""
     return torch.sqrt(-torch.expm1(-2 * nu))

@@ -162,7 +162,7 @@ def test_integers_pass_for_numbers() -> None:
 
 
 def test_options_are_those_of_the_cores_signature() -> None:
-    lru = {"r_min", "r_max", "max_phase", "parameterization", "normalize", "bidirectional"}
+    lru = {"r_min", "r_max", "max_phase", "counters", "parameterization", "normalize", "bidirectional"}
     assert recipes.core_options("lru").keys() == lru
     assert recipes.core_options("rnn").keys() == {"nonlinearity", "radius", "bidirectional"}
     model = ModelSettings(d_model=4, d_state=4, core="rnn", options={"nonlinearity": "relu"})

@@ -42,6 +42,25 @@ def test_layers_start_on_the_ring(parameterization: Parameterization, r_min: flo
     assert stats.kstest(np.angle(lam), stats.uniform(0, math.pi / 2).cdf).pvalue > 0.01
 
 
+@pytest.mark.parametrize("parameterization", ["stable_exp", "exp", "real_imag"])
+def test_some_start_as_counters(parameterization: Parameterization) -> None:
+    """Close to 1, the logarithms of ν and θ uniformly distributed; all else starts as it does without them."""
+    layers = []
+    for counters in (0, 500):
+        torch.manual_seed(0)
+        layers.append(linrnn.LRU(3, 600, max_phase=3.0, counters=counters, parameterization=parameterization).double())
+    without, layer = layers
+    lam, plain = array(layer.eigenvalues()), array(without.eigenvalues())
+    for log in (np.log10(-np.log(np.abs(lam[:500]))), np.log10(np.angle(lam[:500]))):
+        assert stats.kstest(log, stats.uniform(-4, 2).cdf).pvalue > 0.01
+    np.testing.assert_array_equal(lam[500:], plain[500:])
+    assert layer.gamma_log is not None
+    gamma = np.exp(array(layer.gamma_log))
+    np.testing.assert_allclose(gamma, np.sqrt(1 - np.abs(lam) ** 2), rtol=2e-3)  # of ν in single precision
+    for name in ("B", "C", "D"):
+        assert torch.equal(getattr(layer, name), getattr(without, name)), name
+
+
 def test_a_ring_of_one_radius() -> None:
     nu, _ = spectrum.sample_ring(100, 0.9, 0.9, 2 * math.pi)
     np.testing.assert_allclose(np.exp(-array(nu)), 0.9, rtol=1e-12)

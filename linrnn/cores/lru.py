@@ -52,6 +52,7 @@ class LRU(Core):
         d_state: N, the number of complex states.
         r_min, r_max: eigenvalues start uniformly distributed on the ring between these radii.
         max_phase: their phases start between 0 and this.
+        counters: so many of them start close to 1 instead: states that add up what they read over thousands of steps.
         parameterization: what is learned of Λ. `stable_exp`: log ν and log θ, with λ = exp(-ν + iθ), so that
             |λ| < 1 always; `exp`: ν and θ; `real_imag`: the real and imaginary parts.
         normalize: scale the input of each state by a learned γ, which starts at sqrt(1 - |λ|²).
@@ -79,6 +80,7 @@ class LRU(Core):
         r_min: float = 0.0,
         r_max: float = 1.0,
         max_phase: float = 2 * math.pi,
+        counters: int = 0,
         parameterization: Parameterization = "stable_exp",
         normalize: bool = True,
         bidirectional: bool = False,
@@ -87,9 +89,12 @@ class LRU(Core):
     ) -> None:
         super().__init__(d_model, d_state, bidirectional)
         spectrum.check_ring(r_min, r_max, max_phase)
+        check_integer("counters", counters, 0)
+        if counters > d_state:
+            raise wrong_value("counters", f"at most d_state = {d_state}", counters)
         if parameterization not in LAMBDA:
             raise wrong_value("parameterization", " or ".join(map(repr, LAMBDA)), repr(parameterization))
-        self.r_min, self.r_max, self.max_phase = r_min, r_max, max_phase
+        self.r_min, self.r_max, self.max_phase, self.counters = r_min, r_max, max_phase, counters
         self.parameterization = parameterization
         self.normalize = normalize
         self.state_shape = (2, d_state)
@@ -108,20 +113,24 @@ class LRU(Core):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        nu, theta = spectrum.sample_ring(self.d_state, self.r_min, self.r_max, self.max_phase)
-        if self.parameterization == "stable_exp":
-            self.nu_log.copy_(nu.log())
-            self.theta_log.copy_(theta.log())
-        elif self.parameterization == "exp":
-            self.nu.copy_(nu)
-            self.theta.copy_(theta)
-        else:
-            self.lam.copy_(spectrum.exp(nu, theta))
-        if self.gamma_log is not None:
-            self.gamma_log.copy_(spectrum.gamma(nu).log())
+        self._start_at(*spectrum.sample_ring(self.d_state, self.r_min, self.r_max, self.max_phase))
         nn.init.normal_(self.B, std=(2 * self.d_model) ** -0.5)
         nn.init.normal_(self.C, std=self.C.shape[2] ** -0.5)
         nn.init.normal_(self.D)
+        self._start_at(*spectrum.sample_counters(self.counters))  # drawn last: all else starts as it does without
+
+    def _start_at(self, nu: Tensor, theta: Tensor) -> None:
+        """Let the first eigenvalues be exp(-ν + iθ)."""
+        n = len(nu)
+        if self.parameterization == "stable_exp":
+            self.nu_log[:n] = nu.log()
+            self.theta_log[:n] = theta.log()
+        elif self.parameterization == "exp":
+            self.nu[:n], self.theta[:n] = nu, theta
+        else:
+            self.lam[:, :n] = spectrum.exp(nu, theta)
+        if self.gamma_log is not None:
+            self.gamma_log[:n] = spectrum.gamma(nu).log()
 
     def eigenvalues(self) -> Tensor:
         """Λ, complex (N,)."""
@@ -149,7 +158,7 @@ class LRU(Core):
         return Dense(A, B.flatten(0, 1), C.flatten(1), torch.diag(D))
 
     def extra_repr(self) -> str:
-        ring = f"r_min={self.r_min:g}, r_max={self.r_max:g}, max_phase={self.max_phase:g}"
+        ring = f"r_min={self.r_min:g}, r_max={self.r_max:g}, max_phase={self.max_phase:g}, counters={self.counters}"
         switches = f"parameterization={self.parameterization!r}, normalize={self.normalize}"
         return f"{super().extra_repr()}, {ring}, {switches}"
 

@@ -8,6 +8,7 @@ they are.
 """
 
 import contextlib
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -137,7 +138,7 @@ def scan_backward(
 
 
 def add_up(parts: Tensor) -> Tensor:
-    """The sum over the first dimension, always in the same order. It is waited for by what wrote the parts."""
+    """The sum over the first dimension, always in the same order; it is started early, and waits for the parts."""
     total = parts.new_empty(parts.shape[1:])
     rows = min(SUM_ROWS, max(8, triton.next_power_of_2(len(parts))))
     options = {"WIDTH": total.numel(), "ROWS": rows, "COLUMNS": SUM_COLUMNS, "EARLY": early(parts.device)}
@@ -147,8 +148,9 @@ def add_up(parts: Tensor) -> Tensor:
     return total
 
 
+@functools.cache
 def early(device: torch.device) -> bool:
-    """Whether a kernel may be started before the one ahead of it has ended, for which it then waits by itself."""
+    """Whether a kernel can be started before the one ahead of it has ended, for which it then waits by itself."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 

@@ -38,6 +38,8 @@ def test_sizes(make: Callable[..., Any], arguments: dict[str, Any], error: type[
         pytest.param({"r_min": float("nan")}, "r_min: expected .*, got nan", id="r_min-nan"),
         pytest.param({"max_phase": 0.0}, "max_phase: expected an angle above 0 .*, got 0.0", id="no-phase"),
         pytest.param({"max_phase": 7.0}, "max_phase: expected .* at most 2π, got 7.0", id="phase-past-a-turn"),
+        pytest.param({"counters": -1}, "counters: expected at least 0, got -1", id="counters-below-0"),
+        pytest.param({"counters": 5}, "counters: expected at most d_state = 4, got 5", id="more-counters-than-states"),
         pytest.param(
             {"parameterization": "polar"},
             "parameterization: expected 'stable_exp' or 'exp' or 'real_imag', got 'polar'",
