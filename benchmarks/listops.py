@@ -4,9 +4,9 @@
                                  [--seed 0] [--change none --change model.pooling=all]
                                  [--plain-phase] [--runs runs/listops-small] [--json FILE]
 
-Expressions are grown by the rules of the task; H 48, N 64 and 4 blocks, eigenvalues that
-start as in the paper, the rest as in the recipe. Runs that have ended are kept: several of them can be made side by
-side, and then recorded by one more call.
+Expressions are grown by the rules of the task; H 48, N 64 and 4 blocks, eigenvalues that start as in the paper, the
+rest as in the recipe. Runs that have ended are kept: several of them can be made side by side, and then recorded by one
+more call.
 """
 
 import argparse

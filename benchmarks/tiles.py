@@ -30,6 +30,7 @@ from linrnn.recurrence.planes import from_planes
 KERNELS = ["walk", "look-back"]
 TOGETHER = 8  # candidates that take turns with a copy
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
+IN_USE = {"forward": dict(gpu.FORWARD), "backward": dict(gpu.BACKWARD)}  # as they were before `choose`
 
 
 class Candidate(NamedTuple):
@@ -49,9 +50,9 @@ def candidates(itemsize: int, way: str) -> Iterator[Candidate]:
         stages = min(16, asked * 1024 // (inputs * rows * 2 * channels * itemsize))  # for so many bytes on their way
         if stages >= 3:
             walks[Candidate("walk", (rows, channels, warps, stages), 128)] = None
+    for (_, tile), registers in itertools.product(IN_USE[way][itemsize], (128, None)):
+        walks[Candidate("walk", tile, registers)] = None
     yield from walks
-    for _, tile in (gpu.FORWARD if way == "forward" else gpu.BACKWARD)[itemsize]:
-        yield Candidate("walk", tile, None)  # registers as the compiler likes
     for rows, (segments, channels, warps), registers in itertools.product(
         (8, 12, 16, 24, 32), ((8, 32, 4), (8, 64, 4), (16, 32, 8)), (96, 128, 168, 224)
     ):
@@ -104,7 +105,7 @@ def fits(candidate: Candidate, shape: Shape, dtype: torch.dtype, way: str, devic
     try:
         batch, length, n = shape
         run = calls(candidate, (min(batch, 2), min(length, 2048), n), dtype, way, device)
-        off = wrong(run, dtype)
+        off = wrong(run)
     except Exception as error:  # Triton's own, of several kinds
         print(f"{candidate}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
         return False
@@ -113,7 +114,7 @@ def fits(candidate: Candidate, shape: Shape, dtype: torch.dtype, way: str, devic
     return off <= TOLERANCE[dtype]
 
 
-def wrong(run: Scan, dtype: torch.dtype) -> float:
+def wrong(run: Scan) -> float:
     """How far the results are from the definition's in double precision, the largest number of each being 1."""
     inputs = [from_planes(x.double()) for x in run.inputs]
     if run.way == "forward":

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linrnn.recurrence.gpu import FUSED, settle
+from linrnn.recurrence.gpu import FUSED, early, settle
 from linrnn.streaming.reference import encode
 from linrnn.streaming.weights import Weights
 
@@ -56,9 +56,8 @@ def _tiles(batch: int, width: int, depth: int, matrix: Tensor, *, both: bool) ->
         rows = min(64, max(16, triton.next_power_of_2(batch)))
         columns = 16 if rows < 64 else 32 if both else 64
         deep = 32 if matrix.dtype == torch.float32 else 64
-    options = {"ROWS": rows, "COLUMNS": columns, "DEPTH": deep, "EARLY": False, **FUSED}
-    if matrix.is_cuda and torch.cuda.get_device_capability(matrix.device) >= (9, 0):
-        options |= {"EARLY": True, "launch_pdl": True}
+    options = {"ROWS": rows, "COLUMNS": columns, "DEPTH": deep, "EARLY": early(matrix.device), **FUSED}
+    options["launch_pdl"] = options["EARLY"]
     return (triton.cdiv(width, columns), triton.cdiv(batch, rows)), options
 
 

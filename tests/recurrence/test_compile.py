@@ -98,6 +98,7 @@ from linrnn.streaming import gpu as streaming
 
 modules = (gpu, gpu_long, fused, streaming)
 kernels = {k.__module__ + k.__name__: k for m in modules for k in vars(m).values() if isinstance(k, JITFunction)}
+assert all(kernel.hash for kernel in kernels.values()), "some are not named when the modules are loaded"
 names = {name: kernels[name].cache_key for name in sorted(kernels, reverse=%s)}
 print(*sorted(names.items()))
 """
