@@ -8,11 +8,10 @@ As many tiles as a tile has segments form a group, and as many groups again a gr
 publishes e of the whole group, and the last of a group of groups the state that the next one starts with. So the start
 of a tile is a sum over what the tiles before it in its group published, and the groups before that, each times its
 power of λ: one hop takes a state through a group of groups. Every sum has a fixed order, and the same inputs give the
-same bits, whoever comes first. A program waits only for those started earlier.
+same bits, whoever comes first. A program waits only for those of lower numbers, which a GPU starts first.
 
-A slot needs no flag: it is filled with EMPTY, which no published number equals. All that programs tell each other is
-read as tensors in which every number belongs to one thread. Of smaller ones each thread has a copy that it loads for
-itself, and the copies of what changes meanwhile may differ.
+A slot needs no flag: it is filled with EMPTY, which no published number equals, and what is published stays. So every
+thread waits by itself for the numbers it needs.
 """
 
 import torch
@@ -21,6 +20,7 @@ import triton.language as tl
 from torch import Tensor
 
 from linrnn.recurrence.gpu import (
+    ASSEMBLY,
     FUSED,
     _add_conj_times,
     _channels,
@@ -43,6 +43,23 @@ FORWARD = {2: (32, 8, 32, 4, 128), 4: (16, 8, 32, 4, 128), 8: (4, 16, 32, 4, 168
 BACKWARD = {2: (24, 8, 32, 4, 168), 4: (12, 8, 32, 4, 168), 8: (4, 16, 32, 4, 168)}
 FILL = 4096  # words that a program empties
 EMPTY = tl.constexpr(-1)  # as a float not a number; -2, another such, is published in its place
+
+
+def _until_published(bits: int) -> str:
+    """Assembly for `_await`: two numbers each of four tensors are loaded until none is EMPTY."""
+    load = [f"@p{i % 2 + i // 4 * 2} ld.relaxed.gpu.global.b{bits} ${i}, [${i + 8}];" for i in range(8)]
+    again = [
+        f"setp.eq.{'or.' if i else ''}s{bits} again, ${i}, {EMPTY.value}{', again' if i else ''};" for i in range(8)
+    ]
+    wanted = [f"setp.ne.s32 p{i}, ${i + 16}, 0;" for i in range(4)]
+    zero = [f"mov.b{bits} ${i}, 0;" for i in range(8)]
+    lines = [".reg .pred p<4>, again;", *wanted, *zero, "look:", *load, *again, "@again bra look;"]
+    return "{" + " ".join(lines) + "}"
+
+
+AWAIT, AWAIT_64 = tl.constexpr(_until_published(32)), tl.constexpr(_until_published(64))
+REGISTERS = tl.constexpr(",".join(["=&r"] * 8 + ["l"] * 8 + ["r"] * 4))
+REGISTERS_64 = tl.constexpr(",".join(["=&l"] * 8 + ["l"] * 8 + ["r"] * 4))
 
 
 def run(
@@ -76,8 +93,8 @@ def run(
         lanes, slots = ways * blocks, 2 * (tiles + segments * batch)
     states, final = torch.empty_like(u), torch.empty_like(start)
     powers = lam.new_empty(2 * segments + 1, 2, n)
-    sizes = [lanes * slots * (2 if resets is None else 3) * block, 1]
-    scratch = torch.empty(sum(sizes), dtype=torch.int64 if lam.itemsize == 8 else torch.int32, device=u.device)
+    words = lanes * slots * (2 if resets is None else 3) * block
+    ends = torch.empty(words, dtype=torch.int64 if lam.itemsize == 8 else torch.int32, device=u.device)
     partial = None
     if conjugate:  # of each tile; sequences end to end do not have them all
         partial = (lam.new_empty if offsets is None else lam.new_zeros)(lanes // blocks * tiles, 2, n)
@@ -87,9 +104,9 @@ def run(
     options |= {"FULL": offsets is None and length % (rows * segments) == 0}  # no tile has fewer steps
     given = (u, lam, start, _flags(resets), offsets, partner, initial)
     with _on(u.device):
-        grid = (max(triton.cdiv(len(scratch), FILL), len(powers) * blocks),)
-        _prepare[grid](lam, powers, scratch, len(scratch), CONJUGATE=conjugate, FILL=FILL, **shape, **FUSED)
-        arguments = (*given, states, final, partial, powers, *scratch.split(sizes), batch, length, tiles, lanes, slots)
+        grid = (max(triton.cdiv(words, FILL), len(powers) * blocks),)
+        _prepare[grid](lam, powers, ends, words, CONJUGATE=conjugate, FILL=FILL, **shape, **FUSED)
+        arguments = (*given, states, final, partial, powers, ends, batch, length, tiles, lanes, slots)
         options |= {"num_warps": warps, "maxnreg": registers, "launch_pdl": shape["EARLY"]}
         _scan[(tiles * lanes,)](*arguments, **options, **shape, **FUSED)
     return states, final, partial
@@ -97,7 +114,7 @@ def run(
 
 @triton.jit(do_not_specialize=["words"])
 def _prepare(
-    lam, powers, scratch, words,
+    lam, powers, ends, words,
     CONJUGATE: tl.constexpr, FILL: tl.constexpr, N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr,
     BLOCK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
@@ -106,7 +123,7 @@ def _prepare(
         tl.extra.cuda.gdc_launch_dependents()
     program = tl.program_id(0)
     at = program.to(tl.int64) * FILL + tl.arange(0, FILL)
-    tl.store(scratch + at, EMPTY, mask=at < words)
+    tl.store(ends + at, EMPTY, mask=at < words)
     BLOCKS: tl.constexpr = (N + BLOCK - 1) // BLOCK
     GROUP: tl.constexpr = SEGMENTS
     k, n = program // BLOCKS, _channels(program % BLOCKS, N, BLOCK)
@@ -127,10 +144,10 @@ def _prepare(
 
 @triton.jit(
     do_not_specialize=["batch", "length", "tiles", "lanes", "slots"],
-    do_not_specialize_on_alignment=["resets", "ticket"],
+    do_not_specialize_on_alignment=["resets"],
 )
 def _scan(
-    u, lam, starts, resets, offsets, partner, initial, states, final, partial, powers, ends, ticket,
+    u, lam, starts, resets, offsets, partner, initial, states, final, partial, powers, ends,
     batch, length, tiles, lanes, slots,
     REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr, BACK: tl.constexpr, BEFORE: tl.constexpr,
     CONJUGATE: tl.constexpr, DIRECTIONS: tl.constexpr, SEQUENCES: tl.constexpr, FULL: tl.constexpr,
@@ -145,9 +162,7 @@ def _scan(
     GROUP: tl.constexpr = SEGMENTS  # tiles; then the tensors of both have the same shape, and the same layout
     if EARLY:
         tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()  # for `_prepare`
-    # in the order in which programs start, which need not be that of their numbers; the ticket starts at EMPTY, -1
-    program = (tl.atomic_add(ticket, 1, sem="relaxed") + 1).to(tl.int32)
+    program = tl.program_id(0)
     lane, s = (program % lanes).to(tl.int64), (program // lanes).to(tl.int64)
     n = _channels(lane % BLOCKS, N, BLOCK)
     b, way = lane // BLOCKS // DIRECTIONS, lane // BLOCKS % DIRECTIONS
@@ -178,16 +193,19 @@ def _scan(
     zero = tl.zeros((SEGMENTS, BLOCK), lam.dtype.element_ty)
     lr, li = _load_planes(lam + n, N, lam.dtype.element_ty)
     lr, li = lr + zero, zero - li if CONJUGATE else li + zero
-    Rr, Ri = _load_planes(powers + 2 * GROUP * 2 * N + n, N, lam.dtype.element_ty)
-    Rr, Ri = Rr + zero, Ri + zero
-    if BACK:
-        ar, ai, er, ei = _walk_back(ur, ui, lr, li, Rr, Ri, cut, RESETS, ROWS)
-    else:
-        ar, ai, er, ei = _walk(ur, ui, lr, li, Rr, Ri, cut, RESETS, ROWS)
+    if EARLY:
+        tl.extra.cuda.gdc_wait()  # for `_prepare`, while u is on its way
+    ar, ai = _load_planes(powers + 2 * GROUP * 2 * N + n, N, lam.dtype.element_ty)
+    ar, ai = ar + zero, ai + zero
+    er, ei = _walk(ur, ui, lr, li, cut, RESETS, BACK, ROWS)
+    whole = True  # whether a state that enters the tile reaches its end
+    if RESETS:
+        cuts = _count(cut, SEGMENTS, ROWS)
+        whole = tl.sum(cuts) == 0
+        ar, ai = tl.where(cuts > 0, 0.0, ar), tl.where(cuts > 0, 0.0, ai)
     maps = tl.associative_scan((ar, ai, er, ei, zero + 1, zero, zero, zero), 0, _then)
     ar, ai, er, ei, pr, pi, fr, fi = maps
     last = first == TILE - ROWS  # the segment whose e is that of the tile
-    whole = _count(cut, SEGMENTS, RESETS, ROWS) == 0
 
     if s == 0:
         sr, si = _load_planes(starts + sequence * 2 * N + n, N, lam.dtype.element_ty)
@@ -208,14 +226,18 @@ def _scan(
     qr, qi = _ask(partner, limit_partner, N, row, PARTNERS, SURE)  # on their way while this program waits
     cr, ci = _look_back(ends, powers + n, base, s, tiles, groups, er, ei, last, whole, RESETS, N, BLOCK, GROUP)
     xr, xi = _step(pr, pi, cr + zero, ci + zero, fr, fi)
+    if not FULL:
+        hr, hi = cr, ci
+        if last_tile:
+            hr, hi = _end(lr, li, xr, xi, ur, ui, cut, first, steps, RESETS, BACK, ROWS)
     xr, xi, dr, di = _write(
         states + at, lr, li, xr, xi, ur, ui, qr, qi, cut, limit, row, RESETS, BACK, BEFORE, CONJUGATE, FULL, N, ROWS
     )
     if CONJUGATE:
         dr, di = _sums(dr, di)
     if last_tile:
-        ends_here = (first < steps) & (first + ROWS >= steps)
-        hr, hi = _sums(tl.where(ends_here, xr, 0.0), tl.where(ends_here, xi, 0.0))
+        if FULL:
+            hr, hi = _sums(tl.where(last, xr, 0.0), tl.where(last, xi, 0.0))
         if BACK:  # the partner of the last step is the initial state, which has no row; and what goes back from there
             br, bi = _load_planes(initial + sequence * 2 * N + n, N, lam.dtype.element_ty)
             dr, di = _add_conj_times(dr, di, br, bi, hr, hi)
@@ -255,25 +277,35 @@ def _look_back(
     g = (group % GROUP).to(tl.int32)
     below, above = base + group * GROUP, base + (groups + group // GROUP) * GROUP
     of_groups = powers + GROUP * 2 * N
-    tiles_before = _ask_slots(ends, below, powers, i - 1, RESETS, N, BLOCK, GROUP)
-    groups_before = _ask_slots(ends, above, of_groups, g, RESETS, N, BLOCK, GROUP)
+    j = tl.arange(0, GROUP)[:, None]
+    tiles_before, groups_before = j < i, j <= g
+    at_tiles, at_groups = _slot(ends, below + j, RESETS, BLOCK), _slot(ends, above + j, RESETS, BLOCK)
+    tr, ti = _powers(powers, i - 1 - j, tiles_before, N)
+    gr, gi = _powers(of_groups, g - j, groups_before, N)
     wr, wi = _load_planes(powers + i * 2 * N, N, er.dtype)
-    cr, ci, reaches = _gather(tiles_before, RESETS, BLOCK, GROUP)
     closes = (i == GROUP - 1) & (s + 1 < tiles)
-    through = whole & reaches
-    hr, hi = cr, ci
-    if closes:  # e of the group
-        hr, hi = _sums(tl.where(last, er, 0.0), tl.where(last, ei, 0.0))
-        hr, hi = _after(powers, cr, ci, hr, hi, whole, RESETS, N)
-        if g < GROUP - 1:
-            _publish(ends, above + g + 1, hr, hi, through, RESETS, BLOCK)
-    sr, si, _ = _gather(groups_before, RESETS, BLOCK, GROUP)  # the state that the group starts with
-    if closes & (g == GROUP - 1):
-        hr, hi = _after(of_groups, sr, si, hr, hi, through, RESETS, N)
-        _publish(ends, above + GROUP, hr, hi, True, RESETS, BLOCK)
-    if RESETS:
-        sr, si = tl.where(reaches, sr, 0.0), tl.where(reaches, si, 0.0)
-    return _step(wr, wi, sr, si, cr, ci)
+    if closes | RESETS:
+        cr, ci, reaches = _gather(at_tiles, tiles_before, tr, ti, RESETS, BLOCK, GROUP)
+        through = whole & reaches
+        hr, hi = cr, ci
+        if closes:  # e of the group
+            hr, hi = _sums(tl.where(last, er, 0.0), tl.where(last, ei, 0.0))
+            hr, hi = _after(powers, cr, ci, hr, hi, whole, RESETS, N)
+            if g < GROUP - 1:
+                _publish(ends, above + g + 1, hr, hi, through, RESETS, BLOCK)
+        sr, si, _ = _gather(at_groups, groups_before, gr, gi, RESETS, BLOCK, GROUP)  # what the group starts with
+        if closes & (g == GROUP - 1):
+            hr, hi = _after(of_groups, sr, si, hr, hi, through, RESETS, N)
+            _publish(ends, above + GROUP, hr, hi, True, RESETS, BLOCK)
+        if RESETS:
+            sr, si = tl.where(reaches, sr, 0.0), tl.where(reaches, si, 0.0)
+        cr, ci = _step(wr, wi, sr, si, cr, ci)
+    else:  # nothing more to publish: both in one sum, since threads wait for each other at every sum
+        er, ei, fr, fi = _await(at_tiles, at_tiles + BLOCK, tiles_before, at_groups, at_groups + BLOCK, groups_before)
+        er, ei = _times(tr, ti, er, ei)
+        fr, fi = _times(gr, gi, fr, fi)
+        cr, ci = _sums(*_step(wr, wi, fr, fi, er, ei))
+    return cr, ci
 
 
 @triton.jit
@@ -300,11 +332,10 @@ def _write(
             er, ei = _add_conj_times(er, ei, wr, wi, yr, yi)
         if RESETS and BACK:
             nr, ni = tl.where(cut[r], 0.0, nr), tl.where(cut[r], 0.0, ni)
+        xr, xi = nr, ni
         if FULL:
-            xr, xi = nr, ni
             _store_planes(states + r * row, N, yr, yi)
         else:
-            xr, xi = tl.where(there, nr, xr), tl.where(there, ni, xi)  # after the last step it stays
             tl.store(states + r * row, yr.to(states.dtype.element_ty), mask=there)
             tl.store(states + r * row + N, yi.to(states.dtype.element_ty), mask=there)
     return xr, xi, er, ei
@@ -326,31 +357,40 @@ def _ask(pointer, limit, N: tl.constexpr, row, ROWS: tl.constexpr, SURE: tl.cons
 
 
 @triton.jit
-def _walk(ur, ui, lr, li, Rr, Ri, cut, RESETS: tl.constexpr, ROWS: tl.constexpr):
-    """Each segment from zero: a and e of x ↦ a·x + e."""
-    ar, ai = Rr, Ri
+def _walk(ur, ui, lr, li, cut, RESETS: tl.constexpr, BACK: tl.constexpr, ROWS: tl.constexpr):
+    """Each segment from zero: e of x ↦ a·x + e."""
     xr, xi = tl.zeros_like(lr), tl.zeros_like(li)
     for r in tl.static_range(ROWS):
-        if RESETS:
-            xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
-            ar, ai = tl.where(cut[r], 0.0, ar), tl.where(cut[r], 0.0, ai)
         vr, vi = _anew(ur[r], ui[r], lr.dtype)
-        xr, xi = _step(lr, li, xr, xi, vr, vi)
-    return ar, ai, xr, xi
+        xr, xi = _one(lr, li, xr, xi, vr, vi, cut, r, RESETS, BACK)
+    if BACK:  # what goes on from there is conj(λ)·g
+        xr, xi = lr * xr - li * xi, lr * xi + li * xr
+    return xr, xi
 
 
 @triton.jit
-def _walk_back(vr, vi, lr, li, Rr, Ri, cut, RESETS: tl.constexpr, ROWS: tl.constexpr):
-    """The same for what goes back: c ↦ conj(λ)·(v + c) at each step."""
-    ar, ai = Rr, Ri
-    gr, gi = tl.zeros_like(lr), tl.zeros_like(li)
+def _end(
+    lr, li, xr, xi, ur, ui, cut, first, steps, RESETS: tl.constexpr, BACK: tl.constexpr, ROWS: tl.constexpr
+):  # fmt: skip
+    """The state after the last step of the sequence, which is in this tile, from those its segments start with."""
     for r in tl.static_range(ROWS):
-        wr, wi = _anew(vr[r], vi[r], lr.dtype)
-        gr, gi = _step_back(lr, li, gr, gi, wr, wi, r)
-        if RESETS:
-            gr, gi = tl.where(cut[r], 0.0, gr), tl.where(cut[r], 0.0, gi)
-            ar, ai = tl.where(cut[r], 0.0, ar), tl.where(cut[r], 0.0, ai)
-    return ar, ai, lr * gr - li * gi, lr * gi + li * gr
+        vr, vi = _anew(ur[r], ui[r], lr.dtype)
+        nr, ni = _one(lr, li, xr, xi, vr, vi, cut, r, RESETS, BACK)
+        there = first + r < steps
+        xr, xi = tl.where(there, nr, xr), tl.where(there, ni, xi)
+    ends_here = (first < steps) & (first + ROWS >= steps)
+    return _sums(tl.where(ends_here, xr, 0.0), tl.where(ends_here, xi, 0.0))
+
+
+@triton.jit
+def _one(lr, li, xr, xi, vr, vi, cut, r: tl.constexpr, RESETS: tl.constexpr, BACK: tl.constexpr):
+    """One step, cut where a sequence begins."""
+    if RESETS and not BACK:
+        xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
+    xr, xi = _step_back(lr, li, xr, xi, vr, vi, r) if BACK else _step(lr, li, xr, xi, vr, vi)
+    if RESETS and BACK:
+        xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
+    return xr, xi
 
 
 @triton.jit
@@ -409,13 +449,12 @@ def _columns(tile):
 
 
 @triton.jit
-def _count(cut, SEGMENTS: tl.constexpr, RESETS: tl.constexpr, ROWS: tl.constexpr):
-    """The cuts of a tile."""
+def _count(cut, SEGMENTS: tl.constexpr, ROWS: tl.constexpr):
+    """The cuts of each segment."""
     cuts = tl.zeros((SEGMENTS, 1), tl.int32)
-    if RESETS:
-        for r in tl.static_range(ROWS):
-            cuts += cut[r].to(tl.int32)
-    return tl.sum(cuts)
+    for r in tl.static_range(ROWS):
+        cuts += cut[r].to(tl.int32)
+    return cuts
 
 
 @triton.jit
@@ -436,41 +475,54 @@ def _slot(ends, slot, RESETS: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _ask_slots(
-    ends, slot, powers, i, RESETS: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr
-):  # fmt: skip
-    """What is in the slots of a group up to slot i, and the powers of λ by which slot i sees it."""
-    j = tl.arange(0, GROUP)[:, None]
-    wanted = j <= i
-    at = _slot(ends, slot + j, RESETS, BLOCK)
-    wr = tl.load(powers + (i - j) * 2 * N, mask=wanted, other=0.0)
-    wi = tl.load(powers + (i - j) * 2 * N + N, mask=wanted, other=0.0)
-    re = tl.load(at, mask=wanted, other=0, volatile=True)
-    im = tl.load(at + BLOCK, mask=wanted, other=0, volatile=True)
-    lives = tl.load(at + 2 * BLOCK, mask=wanted, other=1, volatile=True) if RESETS else re
-    return at, wr, wi, re, im, lives
+def _powers(powers, k, wanted, N: tl.constexpr):
+    """The k-th of λ, where wanted; else zero."""
+    wr = tl.load(powers + k * 2 * N, mask=wanted, other=0.0)
+    wi = tl.load(powers + k * 2 * N + N, mask=wanted, other=0.0)
+    return wr, wi
 
 
 @triton.jit
-def _gather(asked, RESETS: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr):
-    """Wait for slots: their sum as the last sees it, and whether a state from before them reaches it."""
-    at, wr, wi, re, im, lives = asked
-    missing = _missing(re, im, lives)
-    while tl.max(missing) > 0:
-        re = tl.load(at, mask=missing > 0, other=re, volatile=True)
-        im = tl.load(at + BLOCK, mask=missing > 0, other=im, volatile=True)
-        lives = tl.load(at + 2 * BLOCK, mask=missing > 0, other=lives, volatile=True) if RESETS else re
-        missing = _missing(re, im, lives)
-    re, im = re.to(wr.dtype, bitcast=True), im.to(wr.dtype, bitcast=True)
-    re, im = wr * re - wi * im, wr * im + wi * re
+def _gather(at, wanted, wr, wi, RESETS: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr):
+    """Wait for slots: their sum as the last wanted sees it, and whether a state from before them reaches it."""
+    nothing = wanted & False
+    re, im, _, _ = _await(at, at + BLOCK, wanted, at, at, nothing)
+    re, im = _times(wr, wi, re, im)
     reaches = True
     if RESETS:  # from the last slot on that nothing gets through
+        lives, _, _, _ = _await(at + 2 * BLOCK, at + 2 * BLOCK, wanted, at, at, nothing)
         j = tl.arange(0, GROUP)[:, None]
-        broken = tl.max(tl.where(lives == 0, j, -1), axis=0)[None, :]
+        broken = tl.max(tl.where(wanted & (lives == 0), j, -1), axis=0)[None, :]
         re, im = tl.where(j >= broken, re, 0.0), tl.where(j >= broken, im, 0.0)
         reaches = broken < 0
     re, im = _sums(re, im)
     return re, im, reaches
+
+
+@triton.jit
+def _await(one, two, wanted, three, four, wanted_too):
+    """What is in these slots, once it has been published; zero where it is not wanted.
+
+    A thread has all its loads on their way at once.
+    """
+    if ASSEMBLY:
+        given = [one, two, three, four, wanted.to(tl.int32), wanted_too.to(tl.int32)]
+        if one.dtype.element_ty == tl.int64:
+            return tl.inline_asm_elementwise(
+                AWAIT_64, REGISTERS_64, given, (tl.int64, tl.int64, tl.int64, tl.int64), is_pure=False, pack=2
+            )
+        return tl.inline_asm_elementwise(
+            AWAIT, REGISTERS, given, (tl.int32, tl.int32, tl.int32, tl.int32), is_pure=False, pack=2
+        )
+    one, two = tl.load(one, mask=wanted, other=0), tl.load(two, mask=wanted, other=0)  # all others have ended before
+    return one, two, tl.load(three, mask=wanted_too, other=0), tl.load(four, mask=wanted_too, other=0)
+
+
+@triton.jit
+def _times(wr, wi, re, im):
+    """A power of λ times what was published."""
+    re, im = re.to(wr.dtype, bitcast=True), im.to(wr.dtype, bitcast=True)
+    return wr * re - wi * im, wr * im + wi * re
 
 
 @triton.jit
@@ -482,12 +534,6 @@ def _sums(re, im):
 @triton.jit
 def _add(re, im, next_re, next_im):
     return re + next_re, im + next_im
-
-
-@triton.jit
-def _missing(re, im, lives):
-    """Of each slot, whether a number in it is missing; whole slots, so that loads stay wide."""
-    return tl.max(((re == EMPTY) | (im == EMPTY) | (lives == EMPTY)).to(tl.int32), axis=1)[:, None]
 
 
 @triton.jit
