@@ -505,17 +505,19 @@ def _await(one, two, wanted, three, four, wanted_too):
 
     A thread has all its loads on their way at once.
     """
-    if ASSEMBLY:
-        given = [one, two, three, four, wanted.to(tl.int32), wanted_too.to(tl.int32)]
-        if one.dtype.element_ty == tl.int64:
-            return tl.inline_asm_elementwise(
-                AWAIT_64, REGISTERS_64, given, (tl.int64, tl.int64, tl.int64, tl.int64), is_pure=False, pack=2
-            )
-        return tl.inline_asm_elementwise(
+    given = (one, two, three, four, wanted.to(tl.int32), wanted_too.to(tl.int32))
+    if not ASSEMBLY:  # all others have ended before
+        one, two = tl.load(one, mask=wanted, other=0), tl.load(two, mask=wanted, other=0)
+        three, four = tl.load(three, mask=wanted_too, other=0), tl.load(four, mask=wanted_too, other=0)
+    elif one.dtype.element_ty == tl.int64:
+        one, two, three, four = tl.inline_asm_elementwise(
+            AWAIT_64, REGISTERS_64, given, (tl.int64, tl.int64, tl.int64, tl.int64), is_pure=False, pack=2
+        )
+    else:
+        one, two, three, four = tl.inline_asm_elementwise(
             AWAIT, REGISTERS, given, (tl.int32, tl.int32, tl.int32, tl.int32), is_pure=False, pack=2
         )
-    one, two = tl.load(one, mask=wanted, other=0), tl.load(two, mask=wanted, other=0)  # all others have ended before
-    return one, two, tl.load(three, mask=wanted_too, other=0), tl.load(four, mask=wanted_too, other=0)
+    return one, two, three, four
 
 
 @triton.jit
