@@ -42,6 +42,8 @@ from linrnn.recurrence.gpu import (
 FORWARD = {2: (32, 8, 32, 4, 128), 4: (16, 8, 32, 4, 128), 8: (4, 16, 32, 4, 168)}
 BACKWARD = {2: (24, 8, 32, 4, 168), 4: (12, 8, 32, 4, 168), 8: (4, 16, 32, 4, 168)}
 FILL = 4096  # words that a program empties
+AHEAD = int(__import__("os").environ.get("AHEAD", "264"))  # programs: what that many later ones read is brought to the cache
+SLEEP = int(__import__("os").environ.get("SLEEP", "0"))
 EMPTY = tl.constexpr(-1)  # as a float not a number; -2, another such, is published in its place
 
 
@@ -53,10 +55,13 @@ def _until_published(bits: int) -> str:
     ]
     wanted = [f"setp.ne.s32 p{i}, ${i + 16}, 0;" for i in range(4)]
     zero = [f"mov.b{bits} ${i}, 0;" for i in range(8)]
-    lines = [".reg .pred p<4>, again;", *wanted, *zero, "look:", *load, *again, "@again bra look;"]
+    lines = [".reg .pred p<4>, again;", *wanted, *zero, "look:", *load, *again, *([f"@again nanosleep.u32 {SLEEP};"] if SLEEP else []), "@again bra look;"]
     return "{" + " ".join(lines) + "}"
 
 
+FETCH_ASSEMBLY = tl.constexpr(
+    "{.reg .pred p; setp.ne.s32 p, $3, 0; @p cp.async.bulk.prefetch.L2.global [$1], $2; mov.b32 $0, 0;}"
+)
 AWAIT, AWAIT_64 = tl.constexpr(_until_published(32)), tl.constexpr(_until_published(64))
 REGISTERS = tl.constexpr(",".join(["=&r"] * 8 + ["l"] * 8 + ["r"] * 4))
 REGISTERS_64 = tl.constexpr(",".join(["=&l"] * 8 + ["l"] * 8 + ["r"] * 4))
@@ -102,11 +107,12 @@ def run(
     options = _options(resets, offsets, reverse) | {"BACK": back, "BEFORE": before, "CONJUGATE": conjugate}
     options |= {"DIRECTIONS": ways, "SEQUENCES": 1 if offsets is None else triton.next_power_of_2(batch)}
     options |= {"FULL": offsets is None and length % (rows * segments) == 0}  # no tile has fewer steps
+    options |= {"FETCH": AHEAD > 0 and shape["EARLY"] and ways == 1 and n % block == 0, "THREADS": 32 * warps}
     given = (u, lam, start, _flags(resets), offsets, partner, initial)
     with _on(u.device):
         grid = (max(triton.cdiv(words, FILL), len(powers) * blocks),)
         _prepare[grid](lam, powers, ends, words, CONJUGATE=conjugate, FILL=FILL, **shape, **FUSED)
-        arguments = (*given, states, final, partial, powers, ends, batch, length, tiles, lanes, slots)
+        arguments = (*given, states, final, partial, powers, ends, batch, length, tiles, lanes, slots, max(1, AHEAD // lanes))
         options |= {"num_warps": warps, "maxnreg": registers, "launch_pdl": shape["EARLY"]}
         _scan[(tiles * lanes,)](*arguments, **options, **shape, **FUSED)
     return states, final, partial
@@ -143,14 +149,15 @@ def _prepare(
 
 
 @triton.jit(
-    do_not_specialize=["batch", "length", "tiles", "lanes", "slots"],
+    do_not_specialize=["batch", "length", "tiles", "lanes", "slots", "ahead"],
     do_not_specialize_on_alignment=["resets"],
 )
 def _scan(
     u, lam, starts, resets, offsets, partner, initial, states, final, partial, powers, ends,
-    batch, length, tiles, lanes, slots,
+    batch, length, tiles, lanes, slots, ahead,
     REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr, BACK: tl.constexpr, BEFORE: tl.constexpr,
     CONJUGATE: tl.constexpr, DIRECTIONS: tl.constexpr, SEQUENCES: tl.constexpr, FULL: tl.constexpr,
+    FETCH: tl.constexpr, THREADS: tl.constexpr,
     N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """One tile: see the notes on top and those on memory in `gpu`.
@@ -187,6 +194,14 @@ def _scan(
     row = DIRECTIONS * 2 * N * forth
     at = ((begin + k) * DIRECTIONS + way) * 2 * N + n + first * row
     ur, ui = _ask(u + at, limit, N, row, ROWS, ROWS if FULL else 0)
+    if FETCH:
+        later = (s + ahead + (1 if reverse else 0)) * TILE
+        start = begin + (length - later if reverse else later)
+        there = (s + ahead + 1) * TILE <= length
+        share = (start * N + lane % BLOCKS * (TILE * BLOCK)) * 2
+        _fetch(u + share, there, TILE * 2 * BLOCK, THREADS)
+        if CONJUGATE:
+            _fetch(partner + share, there, TILE * 2 * BLOCK, THREADS)
     resets_of_b = resets + begin if RESETS else resets
     # of the gradient, the cut between a step and the one that is walked next
     cut = _cuts(resets_of_b, k, length, forth, (not reverse) if BACK else reverse, RESETS, SEGMENTS, ROWS)
@@ -250,6 +265,16 @@ def _scan(
         _store_planes(final + sequence * 2 * N + n, N, hr, hi)
     if CONJUGATE:
         _store_planes(partial + part * 2 * N + n, N, dr, di)
+
+
+@triton.jit
+def _fetch(pointer, there, COUNT: tl.constexpr, THREADS: tl.constexpr):
+    """Have so many numbers brought to the cache, if they are there: each warp asks for its part, once."""
+    EACH: tl.constexpr = COUNT * 32 // THREADS
+    SIZE: tl.constexpr = EACH * (pointer.dtype.element_ty.primitive_bitwidth // 8)
+    at = pointer + tl.arange(0, THREADS) // 32 * EACH
+    given = (at, tl.full((THREADS,), SIZE, tl.int32), there.to(tl.int32) + tl.zeros((THREADS,), tl.int32))
+    tl.inline_asm_elementwise(FETCH_ASSEMBLY, "=r,l,r,r", given, tl.int32, is_pure=False, pack=1)
 
 
 @triton.jit
