@@ -54,7 +54,7 @@ def candidates(itemsize: int, way: str) -> Iterator[Candidate]:
         walks[Candidate("walk", tile, registers)] = None
     yield from walks
     for rows, (segments, channels, warps), registers in itertools.product(
-        (8, 12, 16, 24, 32), ((8, 32, 4), (8, 64, 4), (16, 32, 8)), (96, 128, 168, 224)
+        (8, 12, 16, 24, 32), ((8, 32, 4), (8, 64, 4), (8, 64, 8), (16, 32, 8)), (96, 128, 168, 224)
     ):
         numbers = inputs * rows * 2 * segments * channels * itemsize // (4 * 32 * warps)  # of a thread, in words
         if registers // 3 <= numbers <= registers:

@@ -43,20 +43,40 @@ FORWARD = {2: (32, 8, 32, 4, 128), 4: (16, 8, 32, 4, 128), 8: (4, 16, 32, 4, 168
 BACKWARD = {2: (24, 8, 32, 4, 168), 4: (12, 8, 32, 4, 168), 8: (4, 16, 32, 4, 168)}
 FILL = 4096  # words that a program empties
 AHEAD = int(__import__("os").environ.get("AHEAD", "264"))  # programs: what that many later ones read is brought to the cache
-SLEEP = int(__import__("os").environ.get("SLEEP", "0"))
+SLEEP = int(__import__("os").environ.get("SLEEP", "100"))
 EMPTY = tl.constexpr(-1)  # as a float not a number; -2, another such, is published in its place
 
 
+EVICT = tl.constexpr(int(__import__("os").environ.get("EVICT", "0")))
+POLICY = tl.constexpr("evict_first" if EVICT.value else "")
+PARTNER_NOW = tl.constexpr(int(__import__("os").environ.get("PARTNER_NOW", "1")))
+
+
 def _until_published(bits: int) -> str:
-    """Assembly for `_await`: two numbers each of four tensors are loaded until none is EMPTY."""
-    load = [f"@p{i % 2 + i // 4 * 2} ld.relaxed.gpu.global.b{bits} ${i}, [${i + 8}];" for i in range(8)]
-    again = [
-        f"setp.eq.{'or.' if i else ''}s{bits} again, ${i}, {EMPTY.value}{', again' if i else ''};" for i in range(8)
-    ]
-    wanted = [f"setp.ne.s32 p{i}, ${i + 16}, 0;" for i in range(4)]
-    zero = [f"mov.b{bits} ${i}, 0;" for i in range(8)]
-    lines = [".reg .pred p<4>, again;", *wanted, *zero, "look:", *load, *again, *([f"@again nanosleep.u32 {SLEEP};"] if SLEEP else []), "@again bra look;"]
-    return "{" + " ".join(lines) + "}"
+    """Assembly for `_await`: of four tensors two numbers each, loaded until none is EMPTY; see there for the operands.
+
+    Where the two lie side by side, as they do if N is even, they are loaded as one: what many programs wait for is
+    asked for as often as the cache can bear.
+    """
+    load, size = "ld.relaxed.gpu.global", bits // 8
+    lines = [".reg .pred p, q, r, s, again, apart;", ".reg .b64 gap;"]
+    lines += [f"setp.ne.s32 {name}, ${16 + i}, 0;" for i, name in enumerate("pqrs")]
+    lines += [f"mov.b{bits} ${i}, 0;" for i in range(8)]
+    lines += ["sub.s64 gap, $9, $8;", f"setp.ne.s64 apart, gap, {size};", "@apart bra single;", "pairs:"]
+    for first, name in zip((0, 2, 4, 6), "pprr", strict=True):
+        lines += [f"@{name} {load}.v2.b{bits} {{${first}, ${first + 1}}}, [${first + 8}];"]
+    for first, name in ((0, "p"), (4, "r")):
+        lines += [f"setp.eq.s{bits} {name}, ${first}, {EMPTY.value};"]
+        lines += [f"setp.eq.or.s{bits} {name}, ${first + i}, {EMPTY.value}, {name};" for i in (1, 2, 3)]
+    lines += ["or.pred again, p, r;", f"@again nanosleep.u32 {SLEEP};", "@again bra pairs;", "bra there;", "single:"]
+    lines += [f"@{name} {load}.b{bits} ${i}, [${i + 8}];" for i, name in enumerate("pqpqrsrs")]
+    for i, name in enumerate("pqrs"):
+        first = i % 2 + i // 2 * 4
+        lines += [f"setp.eq.s{bits} {name}, ${first}, {EMPTY.value};"]
+        lines += [f"setp.eq.or.s{bits} {name}, ${first + 2}, {EMPTY.value}, {name};"]
+    lines += ["or.pred again, p, q;", "or.pred again, again, r;", "or.pred again, again, s;"]
+    lines += [f"@again nanosleep.u32 {SLEEP};", "@again bra single;", "there:"]
+    return " ".join(["{", *lines, "}"])
 
 
 FETCH_ASSEMBLY = tl.constexpr(
@@ -88,7 +108,7 @@ def run(
     if resets is not None:  # their range has to be a power of two; compiling takes time with its cube
         rows = 1 << (min(rows, 16).bit_length() - 1)
     narrow = channels(block, n)
-    segments, block = min(segments * block // narrow, 8 * segments), narrow  # of fewer channels more steps
+    segments, block = min(segments * block // narrow, 64), narrow  # of fewer channels more steps
     warps = max(1, min(warps, segments * block // 64))  # at least two numbers of a group's slots for each thread
     blocks, tiles = triton.cdiv(n, block), triton.cdiv(length, rows * segments)
     groups = triton.cdiv(tiles, segments)
@@ -201,6 +221,10 @@ def _scan(
         share = (start * N + lane % BLOCKS * (TILE * BLOCK)) * 2
         _fetch(u + share, there, TILE * 2 * BLOCK, THREADS)
         if CONJUGATE:
+            if PARTNER_NOW:
+                start = begin + (length - (s + 1) * TILE if reverse else s * TILE)
+                share = (start * N + lane % BLOCKS * (TILE * BLOCK)) * 2
+                there = (s + 1) * TILE <= length
             _fetch(partner + share, there, TILE * 2 * BLOCK, THREADS)
     resets_of_b = resets + begin if RESETS else resets
     # of the gradient, the cut between a step and the one that is walked next
@@ -326,10 +350,10 @@ def _look_back(
             sr, si = tl.where(reaches, sr, 0.0), tl.where(reaches, si, 0.0)
         cr, ci = _step(wr, wi, sr, si, cr, ci)
     else:  # nothing more to publish: both in one sum, since threads wait for each other at every sum
-        er, ei, fr, fi = _await(at_tiles, at_tiles + BLOCK, tiles_before, at_groups, at_groups + BLOCK, groups_before)
-        er, ei = _times(tr, ti, er, ei)
+        kr, ki, fr, fi = _await(at_tiles, at_tiles + BLOCK, tiles_before, at_groups, at_groups + BLOCK, groups_before)
+        kr, ki = _times(tr, ti, kr, ki)
         fr, fi = _times(gr, gi, fr, fi)
-        cr, ci = _sums(*_step(wr, wi, fr, fi, er, ei))
+        cr, ci = _sums(*_step(wr, wi, fr, fi, kr, ki))
     return cr, ci
 
 
@@ -373,8 +397,8 @@ def _ask(pointer, limit, N: tl.constexpr, row, ROWS: tl.constexpr, SURE: tl.cons
     im = ()
     for r in tl.static_range(ROWS):
         if r < SURE:
-            re = re + (tl.load(pointer + r * row),)
-            im = im + (tl.load(pointer + r * row + N),)
+            re = re + (tl.load(pointer + r * row, eviction_policy=POLICY),)
+            im = im + (tl.load(pointer + r * row + N, eviction_policy=POLICY),)
         else:
             re = re + (tl.load(pointer + r * row, mask=r < limit, other=0.0),)
             im = im + (tl.load(pointer + r * row + N, mask=r < limit, other=0.0),)
