@@ -50,8 +50,8 @@ def candidates(itemsize: int, way: str) -> Iterator[Candidate]:
         stages = min(16, asked * 1024 // (inputs * rows * 2 * channels * itemsize))  # for so many bytes on their way
         if stages >= 3:
             walks[Candidate("walk", (rows, channels, warps, stages), 128)] = None
-    for (_, tile), registers in itertools.product(IN_USE[way][itemsize], (128, None)):
-        walks[Candidate("walk", tile, registers)] = None
+    for _, (*tile, limit) in IN_USE[way][itemsize]:
+        walks[Candidate("walk", tuple(tile), limit)] = walks[Candidate("walk", tuple(tile), None)] = None
     yield from walks
     for rows, (segments, channels, warps), registers in itertools.product(
         (8, 12, 16, 24, 32), ((8, 32, 4), (8, 64, 4), (8, 64, 8), (16, 32, 8)), (96, 128, 168, 224)
@@ -91,10 +91,7 @@ def choose(candidate: Candidate, dtype: torch.dtype) -> None:
     walks = candidate.kernel == "walk"
     gpu.FEW[dtype.itemsize], gpu.LONG = (0, 0) if walks else (1 << 62, 1)
     module: Any = gpu if walks else gpu_long
-    tile: Any = (*candidate.tile, candidate.registers)
-    if walks:
-        tile = ((0, candidate.tile),)  # for any number of programs
-        gpu.REGISTERS = candidate.registers  # type: ignore[assignment]
+    tile: Any = ((0, (*candidate.tile, candidate.registers)),)  # for any size
     module.FORWARD[dtype.itemsize] = module.BACKWARD[dtype.itemsize] = tile
 
 

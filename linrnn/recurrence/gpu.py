@@ -20,26 +20,33 @@ import triton.language as tl
 from torch import Tensor
 
 # By the bytes of a number: tiles for at least so many programs, and what a tile is: its steps, channels of a program,
-# warps, tiles on their way.
-Tile = tuple[int, int, int, int]
+# warps, tiles on their way, and registers of a thread (more than the compiler would take, so that it asks for numbers
+# before they are needed).
+Tile = tuple[int, int, int, int, int]
 Tiles = tuple[tuple[int, Tile], ...]
 FORWARD: dict[int, Tiles] = {
-    2: ((200, (16, 128, 2, 6)), (290, (16, 64, 1, 12)), (60, (32, 128, 2, 6)), (0, (32, 64, 2, 8))),
-    4: ((0, (32, 64, 2, 5)),),
-    8: ((0, (8, 32, 1, 6)),),
+    2: (
+        (200, (16, 128, 2, 6, 128)),
+        (290, (16, 64, 1, 12, 128)),
+        (60, (64, 128, 2, 3, 128)),
+        (60, (32, 128, 2, 6, 128)),
+        (1, (64, 64, 2, 5, 168)),
+        (0, (32, 64, 2, 8, 128)),
+    ),
+    4: ((0, (32, 64, 2, 5, 128)),),
+    8: ((0, (8, 32, 1, 6, 128)),),
 }
 BACKWARD: dict[int, Tiles] = {
-    2: ((133, (8, 128, 2, 6)), (60, (32, 128, 4, 5)), (0, (32, 64, 2, 6))),
-    4: ((100, (16, 64, 2, 4)), (0, (32, 64, 2, 4))),
-    8: ((0, (8, 32, 1, 4)),),
+    2: ((133, (8, 128, 2, 6, 128)), (60, (32, 128, 4, 5, 128)), (0, (32, 64, 2, 6, 128))),
+    4: ((100, (16, 64, 2, 4, 128)), (0, (32, 64, 2, 4, 128))),
+    8: ((0, (8, 32, 1, 4, 128)),),
 }
-REGISTERS = 128  # of a thread: more than the compiler would take, so that it asks for numbers before they are needed
 FEW = {2: 5000, 4: 4000, 8: 5000}  # sequences with fewer channels in all, by the bytes of a number,
 LONG = 1024  # and at least so many steps, are left to `gpu_long`
 ASSEMBLY = tl.constexpr(not triton.knobs.runtime.interpret)  # the interpreter has none
 BFLOAT16_APART = tl.constexpr("shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;")
 FLOAT16_APART = tl.constexpr("{.reg .b16 a, b; mov.b32 {a, b}, $2; cvt.f32.f16 $0, a; cvt.f32.f16 $1, b;}")
-SUM_ROWS, SUM_COLUMNS = 512, 16  # numbers of a program of `add_up` at a time
+SUM_ROWS, SUM_NUMBERS = 4096, 8192  # at most, of a program of `add_up` at a time
 FUSED = {"enable_fp_fusion": True}  # a·b + c in one instruction, for all kernels: not every version of Triton's default
 
 
@@ -141,9 +148,10 @@ def add_up(parts: Tensor) -> Tensor:
     """The sum over the first dimension, always in the same order; it is started early, and waits for the parts."""
     total = parts.new_empty(parts.shape[1:])
     rows = min(SUM_ROWS, max(8, triton.next_power_of_2(len(parts))))
-    options = {"WIDTH": total.numel(), "ROWS": rows, "COLUMNS": SUM_COLUMNS, "EARLY": early(parts.device)}
+    columns = min(16, SUM_NUMBERS // rows)
+    options = {"WIDTH": total.numel(), "ROWS": rows, "COLUMNS": columns, "EARLY": early(parts.device)}
     with _on(parts.device):
-        grid = (triton.cdiv(total.numel(), SUM_COLUMNS),)
+        grid = (triton.cdiv(total.numel(), columns),)
         _add_up[grid](parts, total, len(parts), **options, num_warps=8, launch_pdl=options["EARLY"])
     return total
 
@@ -174,10 +182,10 @@ class _Plan:
 
     @property
     def options(self) -> dict[str, Any]:
-        rows, block, warps, stages = self.tile
+        rows, block, warps, stages, registers = self.tile
         warps = max(1, warps * self.block // block)
         shape = {"N": self.n, "ROWS": rows, "BLOCK": self.block, "PAIRS": self.block >= 64 * warps}
-        return {**shape, "STAGES": stages, "num_warps": warps, "maxnreg": REGISTERS, **FUSED}
+        return {**shape, "STAGES": stages, "num_warps": warps, "maxnreg": registers, **FUSED}
 
 
 def _plan(u: Tensor, tiles: Mapping[int, Tiles], offsets: Tensor | None) -> _Plan:
@@ -187,7 +195,9 @@ def _plan(u: Tensor, tiles: Mapping[int, Tiles], offsets: Tensor | None) -> _Pla
     for least, tile in tiles[u.itemsize]:
         plan = _Plan(batch, length, math.prod(directions), n, tile)
         idle = -n % tile[1]  # channels of the last block, which it shares with another or does not have
-        if least == 0 or (math.prod(plan.grid) >= least and idle <= 0.2 * n):
+        left = length % tile[0] if offsets is None else tile[0]  # steps after the last whole tile, walked one by one
+        fits = idle <= 0.2 * n and (tile[0] <= 32 or left <= length // 64)
+        if least == 0 or (math.prod(plan.grid) >= least and fits):
             return plan
     raise AssertionError("the last tile is for any number of programs")
 

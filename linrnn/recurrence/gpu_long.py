@@ -22,6 +22,7 @@ from torch import Tensor
 from linrnn.recurrence.gpu import (
     ASSEMBLY,
     FUSED,
+    Tiles,
     _add_conj_times,
     _channels,
     _extent,
@@ -37,19 +38,22 @@ from linrnn.recurrence.gpu import (
     settle,
 )
 
-# By the bytes of a number: steps of a segment, segments of a tile, channels of a program, warps, registers of a thread
-# (as few as hold the tile: what counts is how many bytes are in flight, and those of a tile stay until it is written).
-FORWARD = {2: (32, 8, 32, 4, 128), 4: (16, 8, 32, 4, 128), 8: (4, 16, 32, 4, 168)}
-BACKWARD = {2: (24, 8, 32, 4, 168), 4: (12, 8, 32, 4, 168), 8: (4, 16, 32, 4, 168)}
+# By the bytes of a number: tiles for at least so many numbers, and what a tile is: steps of a segment, segments,
+# channels of a program, warps, registers of a thread (as few as hold the tile, whose bytes are in flight until it is
+# written).
+FORWARD: dict[int, Tiles] = {
+    2: ((0, (32, 8, 32, 4, 128)),),
+    4: ((0, (16, 8, 32, 4, 128)),),
+    8: ((0, (4, 16, 32, 4, 168)),),
+}
+BACKWARD: dict[int, Tiles] = {
+    2: ((24_000_000, (24, 8, 32, 4, 168)), (0, (16, 8, 32, 4, 128))),
+    4: ((0, (12, 8, 32, 4, 168)),),
+    8: ((0, (4, 16, 32, 4, 168)),),
+}
+AHEAD = {1: 132, 2: 66}  # by how many tensors are read: the program so many later finds u in the cache
 FILL = 4096  # words that a program empties
-AHEAD = int(__import__("os").environ.get("AHEAD", "264"))  # programs: what that many later ones read is brought to the cache
-SLEEP = int(__import__("os").environ.get("SLEEP", "100"))
 EMPTY = tl.constexpr(-1)  # as a float not a number; -2, another such, is published in its place
-
-
-EVICT = tl.constexpr(int(__import__("os").environ.get("EVICT", "0")))
-POLICY = tl.constexpr("evict_first" if EVICT.value else "")
-PARTNER_NOW = tl.constexpr(int(__import__("os").environ.get("PARTNER_NOW", "1")))
 
 
 def _until_published(bits: int) -> str:
@@ -58,24 +62,25 @@ def _until_published(bits: int) -> str:
     Where the two lie side by side, as they do if N is even, they are loaded as one: what many programs wait for is
     asked for as often as the cache can bear.
     """
-    load, size = "ld.relaxed.gpu.global", bits // 8
+    load, size, pause = "ld.relaxed.gpu.global", bits // 8, "@again nanosleep.u32 100;"
     lines = [".reg .pred p, q, r, s, again, apart;", ".reg .b64 gap;"]
     lines += [f"setp.ne.s32 {name}, ${16 + i}, 0;" for i, name in enumerate("pqrs")]
     lines += [f"mov.b{bits} ${i}, 0;" for i in range(8)]
-    lines += ["sub.s64 gap, $9, $8;", f"setp.ne.s64 apart, gap, {size};", "@apart bra single;", "pairs:"]
+    lines += ["sub.s64 gap, $9, $8;", f"setp.ne.s64 apart, gap, {size};", "@apart bra single;"]
+    lines += ["or.pred p, p, q;", "or.pred r, r, s;", "pairs:"]
     for first, name in zip((0, 2, 4, 6), "pprr", strict=True):
         lines += [f"@{name} {load}.v2.b{bits} {{${first}, ${first + 1}}}, [${first + 8}];"]
     for first, name in ((0, "p"), (4, "r")):
         lines += [f"setp.eq.s{bits} {name}, ${first}, {EMPTY.value};"]
         lines += [f"setp.eq.or.s{bits} {name}, ${first + i}, {EMPTY.value}, {name};" for i in (1, 2, 3)]
-    lines += ["or.pred again, p, r;", f"@again nanosleep.u32 {SLEEP};", "@again bra pairs;", "bra there;", "single:"]
+    lines += ["or.pred again, p, r;", pause, "@again bra pairs;", "bra there;", "single:"]
     lines += [f"@{name} {load}.b{bits} ${i}, [${i + 8}];" for i, name in enumerate("pqpqrsrs")]
     for i, name in enumerate("pqrs"):
         first = i % 2 + i // 2 * 4
         lines += [f"setp.eq.s{bits} {name}, ${first}, {EMPTY.value};"]
         lines += [f"setp.eq.or.s{bits} {name}, ${first + 2}, {EMPTY.value}, {name};"]
     lines += ["or.pred again, p, q;", "or.pred again, again, r;", "or.pred again, again, s;"]
-    lines += [f"@again nanosleep.u32 {SLEEP};", "@again bra single;", "there:"]
+    lines += [pause, "@again bra single;", "there:"]
     return " ".join(["{", *lines, "}"])
 
 
@@ -104,7 +109,8 @@ def run(
     if offsets is not None:
         batch = len(offsets) - 1
     ways = directions[0] if directions else 1
-    rows, segments, block, warps, registers = (BACKWARD if conjugate else FORWARD)[u.itemsize]
+    tiles_by_size = (BACKWARD if conjugate else FORWARD)[u.itemsize]
+    rows, segments, block, warps, registers = next(tile for least, tile in tiles_by_size if u.numel() >= least)
     if resets is not None:  # their range has to be a power of two; compiling takes time with its cube
         rows = 1 << (min(rows, 16).bit_length() - 1)
     narrow = channels(block, n)
@@ -127,12 +133,13 @@ def run(
     options = _options(resets, offsets, reverse) | {"BACK": back, "BEFORE": before, "CONJUGATE": conjugate}
     options |= {"DIRECTIONS": ways, "SEQUENCES": 1 if offsets is None else triton.next_power_of_2(batch)}
     options |= {"FULL": offsets is None and length % (rows * segments) == 0}  # no tile has fewer steps
-    options |= {"FETCH": AHEAD > 0 and shape["EARLY"] and ways == 1 and n % block == 0, "THREADS": 32 * warps}
+    ahead = max(1, AHEAD[2 if conjugate else 1] // lanes)  # in tiles of the same lane
+    options |= {"FETCH": shape["EARLY"] and ways == 1 and n % block == 0, "THREADS": 32 * warps}
     given = (u, lam, start, _flags(resets), offsets, partner, initial)
     with _on(u.device):
         grid = (max(triton.cdiv(words, FILL), len(powers) * blocks),)
         _prepare[grid](lam, powers, ends, words, CONJUGATE=conjugate, FILL=FILL, **shape, **FUSED)
-        arguments = (*given, states, final, partial, powers, ends, batch, length, tiles, lanes, slots, max(1, AHEAD // lanes))
+        arguments = (*given, states, final, partial, powers, ends, batch, length, tiles, lanes, slots, ahead)
         options |= {"num_warps": warps, "maxnreg": registers, "launch_pdl": shape["EARLY"]}
         _scan[(tiles * lanes,)](*arguments, **options, **shape, **FUSED)
     return states, final, partial
@@ -214,18 +221,12 @@ def _scan(
     row = DIRECTIONS * 2 * N * forth
     at = ((begin + k) * DIRECTIONS + way) * 2 * N + n + first * row
     ur, ui = _ask(u + at, limit, N, row, ROWS, ROWS if FULL else 0)
-    if FETCH:
-        later = (s + ahead + (1 if reverse else 0)) * TILE
-        start = begin + (length - later if reverse else later)
-        there = (s + ahead + 1) * TILE <= length
-        share = (start * N + lane % BLOCKS * (TILE * BLOCK)) * 2
-        _fetch(u + share, there, TILE * 2 * BLOCK, THREADS)
-        if CONJUGATE:
-            if PARTNER_NOW:
-                start = begin + (length - (s + 1) * TILE if reverse else s * TILE)
-                share = (start * N + lane % BLOCKS * (TILE * BLOCK)) * 2
-                there = (s + 1) * TILE <= length
-            _fetch(partner + share, there, TILE * 2 * BLOCK, THREADS)
+    if FETCH:  # all channels of a tile lie in one piece, of which each block of channels takes its share
+        share = ((begin + k if not reverse else begin + k + 1 - TILE) * N + lane % BLOCKS * (TILE * BLOCK)) * 2
+        on = ahead * TILE * forth * (2 * N)
+        _fetch(u + (share + on), (s + ahead + 1) * TILE <= length, TILE * 2 * BLOCK, THREADS)
+        if CONJUGATE:  # which is asked for later than u
+            _fetch(partner + share, (s + 1) * TILE <= length, TILE * 2 * BLOCK, THREADS)
     resets_of_b = resets + begin if RESETS else resets
     # of the gradient, the cut between a step and the one that is walked next
     cut = _cuts(resets_of_b, k, length, forth, (not reverse) if BACK else reverse, RESETS, SEGMENTS, ROWS)
@@ -334,7 +335,11 @@ def _look_back(
     wr, wi = _load_planes(powers + i * 2 * N, N, er.dtype)
     closes = (i == GROUP - 1) & (s + 1 < tiles)
     if closes | RESETS:
-        cr, ci, reaches = _gather(at_tiles, tiles_before, tr, ti, RESETS, BLOCK, GROUP)
+        asked_tiles, asked_groups = (
+            _ask_slots(at_tiles, tiles_before, BLOCK),
+            _ask_slots(at_groups, groups_before, BLOCK),
+        )
+        cr, ci, reaches = _gather(at_tiles, tiles_before, asked_tiles, tr, ti, RESETS, BLOCK, GROUP)
         through = whole & reaches
         hr, hi = cr, ci
         if closes:  # e of the group
@@ -342,8 +347,8 @@ def _look_back(
             hr, hi = _after(powers, cr, ci, hr, hi, whole, RESETS, N)
             if g < GROUP - 1:
                 _publish(ends, above + g + 1, hr, hi, through, RESETS, BLOCK)
-        sr, si, _ = _gather(at_groups, groups_before, gr, gi, RESETS, BLOCK, GROUP)  # what the group starts with
-        if closes & (g == GROUP - 1):
+        sr, si, _ = _gather(at_groups, groups_before, asked_groups, gr, gi, RESETS, BLOCK, GROUP)
+        if closes & (g == GROUP - 1):  # s is what the group starts with
             hr, hi = _after(of_groups, sr, si, hr, hi, through, RESETS, N)
             _publish(ends, above + GROUP, hr, hi, True, RESETS, BLOCK)
         if RESETS:
@@ -397,8 +402,8 @@ def _ask(pointer, limit, N: tl.constexpr, row, ROWS: tl.constexpr, SURE: tl.cons
     im = ()
     for r in tl.static_range(ROWS):
         if r < SURE:
-            re = re + (tl.load(pointer + r * row, eviction_policy=POLICY),)
-            im = im + (tl.load(pointer + r * row + N, eviction_policy=POLICY),)
+            re = re + (tl.load(pointer + r * row),)
+            im = im + (tl.load(pointer + r * row + N),)
         else:
             re = re + (tl.load(pointer + r * row, mask=r < limit, other=0.0),)
             im = im + (tl.load(pointer + r * row + N, mask=r < limit, other=0.0),)
@@ -532,10 +537,19 @@ def _powers(powers, k, wanted, N: tl.constexpr):
 
 
 @triton.jit
-def _gather(at, wanted, wr, wi, RESETS: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr):
+def _ask_slots(at, wanted, BLOCK: tl.constexpr):
+    """What is in slots now."""
+    re = tl.load(at, mask=wanted, other=0, volatile=True)
+    return re, tl.load(at + BLOCK, mask=wanted, other=0, volatile=True)
+
+
+@triton.jit
+def _gather(at, wanted, asked, wr, wi, RESETS: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr):
     """Wait for slots: their sum as the last wanted sees it, and whether a state from before them reaches it."""
-    nothing = wanted & False
-    re, im, _, _ = _await(at, at + BLOCK, wanted, at, at, nothing)
+    asked_re, asked_im = asked
+    missing, nothing = (asked_re == EMPTY) | (asked_im == EMPTY), wanted & False
+    re, im, _, _ = _await(at, at + BLOCK, missing, at, at, nothing)
+    re, im = tl.where(missing, re, asked_re), tl.where(missing, im, asked_im)
     re, im = _times(wr, wi, re, im)
     reaches = True
     if RESETS:  # from the last slot on that nothing gets through

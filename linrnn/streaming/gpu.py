@@ -20,6 +20,10 @@ from linrnn.streaming.reference import encode
 from linrnn.streaming.weights import Weights
 
 FEW = 16  # sequences, in float32
+# Of many sequences in half precision, for each kernel: columns of a tile, how deep a piece of the product is, and how
+# many pieces are on their way; and the shared memory that these take, which not every GPU has.
+INTO, OUT, MIX = (32, 64, 5), (64, 128, 4), (64, 128, 3)
+SHARED = 160 * 1024
 
 
 def stepper(
@@ -29,9 +33,9 @@ def stepper(
     assert eps == 0
     w, (batch, H), N = weights, total.shape, states.shape[3]
     half = w.w.shape[1] == H
-    into_grid, into = _tiles(batch, N, H, w.B, both=True)
-    out_grid, out = _tiles(batch, H, 2 * N, w.C, both=False)
-    mix_grid, mix = _tiles(batch, H, H, w.W, both=not half)
+    into_grid, into = _tiles(batch, N, H, w.B, INTO, both=True)
+    out_grid, out = _tiles(batch, H, 2 * N, w.C, OUT, both=False)
+    mix_grid, mix = _tiles(batch, H, H, w.W, MIX, both=not half)
     block = min(1024, triton.next_power_of_2(H))
 
     def step(inputs: Tensor) -> Tensor:
@@ -48,17 +52,29 @@ def stepper(
     return step
 
 
-def _tiles(batch: int, width: int, depth: int, matrix: Tensor, *, both: bool) -> tuple[tuple[int, int], dict[str, Any]]:
+def _tiles(
+    batch: int, width: int, depth: int, matrix: Tensor, many: tuple[int, int, int], *, both: bool
+) -> tuple[tuple[int, int], dict[str, Any]]:
     """The grid and the options of a product (batch, depth) × (depth, width), or of two such products side by side."""
+    stages = 3  # the compiler's default
     if batch == 1:  # all of a few rows of the matrix at once
         rows, columns, deep = 1, 4, min(1024, triton.next_power_of_2(depth))
     else:
         rows = min(64, max(16, triton.next_power_of_2(batch)))
         columns = 16 if rows < 64 else 32 if both else 64
         deep = 32 if matrix.dtype == torch.float32 else 64
+        if rows == 64 and matrix.dtype != torch.float32 and _shared_memory(matrix.device) >= SHARED:
+            columns, deep, stages = many
     options = {"ROWS": rows, "COLUMNS": columns, "DEPTH": deep, "EARLY": early(matrix.device), **FUSED}
-    options["launch_pdl"] = options["EARLY"]
+    options |= {"launch_pdl": options["EARLY"], "num_stages": stages}
     return (triton.cdiv(width, columns), triton.cdiv(batch, rows)), options
+
+
+def _shared_memory(device: torch.device) -> int:
+    """What a program can have of it, in bytes; the interpreter has any."""
+    if device.type != "cuda":
+        return SHARED
+    return int(triton.runtime.driver.active.utils.get_device_properties(device.index or 0)["max_shared_mem"])
 
 
 @triton.jit

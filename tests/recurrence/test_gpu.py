@@ -44,7 +44,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "new_empty", poison(torch.Tensor.new_empty))
 
 
-TILES_OF_4 = {4: ((0, (4, 4, 1, 2)),)}
+TILES_OF_4 = {4: ((0, (4, 4, 1, 2, None)),)}
 SMALL_TILES = {"FORWARD": TILES_OF_4, "BACKWARD": TILES_OF_4}
 
 
@@ -59,7 +59,7 @@ def leave_to_single_tiles(monkeypatch: pytest.MonkeyPatch, kernels: ModuleType) 
     segments = 16 if torch.cuda.is_available() else 2
     for tiles in (gpu_long.FORWARD, gpu_long.BACKWARD):
         for size in tiles:
-            monkeypatch.setitem(tiles, size, (2, segments, 4, 1, None))
+            monkeypatch.setitem(tiles, size, ((0, (2, segments, 4, 1, None)),))
 
 
 def check(kernels: ModuleType, p: Problem, tolerance: float) -> None:
@@ -238,7 +238,7 @@ def test_a_constant_input_over_many_tiles(kernels: ModuleType, monkeypatch: pyte
 
     monkeypatch.setitem(kernels.FEW, 4, few)
     for tiles in (gpu_long.FORWARD, gpu_long.BACKWARD):  # more segments lose more: λ^(steps of a segment) is rounded
-        monkeypatch.setitem(tiles, 4, (8, 16, 4, 1, None))
+        monkeypatch.setitem(tiles, 4, ((0, (8, 16, 4, 1, None)),))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     length = 4000 if few or torch.cuda.is_available() else 160
     lam = torch.tensor([[0.9999], [0.0]], device=device).repeat(1, 4)
