@@ -14,6 +14,8 @@ A slot needs no flag: it is filled with EMPTY, which no published number equals,
 thread waits by itself for the numbers it needs.
 """
 
+import re
+
 import torch
 import triton
 import triton.language as tl
@@ -56,39 +58,46 @@ FILL = 4096  # words that a program empties
 EMPTY = tl.constexpr(-1)  # as a float not a number; -2, another such, is published in its place
 
 
-def _until_published(bits: int) -> str:
-    """Assembly for `_await`: of four tensors two numbers each, loaded until none is EMPTY; see there for the operands.
-
-    Where the two lie side by side, as they do if N is even, they are loaded as one: what many programs wait for is
-    asked for as often as the cache can bear.
-    """
-    load, size, pause = "ld.relaxed.gpu.global", bits // 8, "@again nanosleep.u32 100;"
-    lines = [".reg .pred p, q, r, s, again, apart;", ".reg .b64 gap;"]
-    lines += [f"setp.ne.s32 {name}, ${16 + i}, 0;" for i, name in enumerate("pqrs")]
-    lines += [f"mov.b{bits} ${i}, 0;" for i in range(8)]
-    lines += ["sub.s64 gap, $9, $8;", f"setp.ne.s64 apart, gap, {size};", "@apart bra single;"]
-    lines += ["or.pred p, p, q;", "or.pred r, r, s;", "pairs:"]
-    for first, name in zip((0, 2, 4, 6), "pprr", strict=True):
-        lines += [f"@{name} {load}.v2.b{bits} {{${first}, ${first + 1}}}, [${first + 8}];"]
-    for first, name in ((0, "p"), (4, "r")):
-        lines += [f"setp.eq.s{bits} {name}, ${first}, {EMPTY.value};"]
-        lines += [f"setp.eq.or.s{bits} {name}, ${first + i}, {EMPTY.value}, {name};" for i in (1, 2, 3)]
-    lines += ["or.pred again, p, r;", pause, "@again bra pairs;", "bra there;", "single:"]
-    lines += [f"@{name} {load}.b{bits} ${i}, [${i + 8}];" for i, name in enumerate("pqpqrsrs")]
-    for i, name in enumerate("pqrs"):
-        first = i % 2 + i // 2 * 4
-        lines += [f"setp.eq.s{bits} {name}, ${first}, {EMPTY.value};"]
-        lines += [f"setp.eq.or.s{bits} {name}, ${first + 2}, {EMPTY.value}, {name};"]
-    lines += ["or.pred again, p, q;", "or.pred again, again, r;", "or.pred again, again, s;"]
-    lines += [pause, "@again bra single;", "there:"]
-    return " ".join(["{", *lines, "}"])
-
-
+# Bring memory to the cache, if $3 is not 0: from $1 on, $2 bytes.
 FETCH_ASSEMBLY = tl.constexpr(
     "{.reg .pred p; setp.ne.s32 p, $3, 0; @p cp.async.bulk.prefetch.L2.global [$1], $2; mov.b32 $0, 0;}"
 )
-AWAIT, AWAIT_64 = tl.constexpr(_until_published(32)), tl.constexpr(_until_published(64))
-REGISTERS = tl.constexpr(",".join(["=&r"] * 8 + ["l"] * 8 + ["r"] * 4))
+# Two numbers each of four tensors ($0 to $7, at $8 to $15), those of the first two where $16 and $17 are not 0, of the
+# others where $18 and $19 are not: loaded until none is EMPTY. Where the two lie side by side, as they do if N is even,
+# they are loaded as one: what many programs wait for must not be asked for more often than the cache can bear.
+AWAIT = """{ .reg .pred p, q, r, s, again, apart; .reg .b64 gap;
+setp.ne.s32 p, $16, 0; setp.ne.s32 q, $17, 0; setp.ne.s32 r, $18, 0; setp.ne.s32 s, $19, 0;
+mov.b32 $0, 0; mov.b32 $1, 0; mov.b32 $2, 0; mov.b32 $3, 0;
+mov.b32 $4, 0; mov.b32 $5, 0; mov.b32 $6, 0; mov.b32 $7, 0;
+sub.s64 gap, $9, $8; setp.ne.s64 apart, gap, 4; @apart bra single;
+or.pred p, p, q; or.pred r, r, s;
+pairs:
+@p ld.relaxed.gpu.global.v2.b32 {$0, $1}, [$8];
+@p ld.relaxed.gpu.global.v2.b32 {$2, $3}, [$10];
+@r ld.relaxed.gpu.global.v2.b32 {$4, $5}, [$12];
+@r ld.relaxed.gpu.global.v2.b32 {$6, $7}, [$14];
+setp.eq.s32 p, $0, -1; setp.eq.or.s32 p, $1, -1, p; setp.eq.or.s32 p, $2, -1, p; setp.eq.or.s32 p, $3, -1, p;
+setp.eq.s32 r, $4, -1; setp.eq.or.s32 r, $5, -1, r; setp.eq.or.s32 r, $6, -1, r; setp.eq.or.s32 r, $7, -1, r;
+or.pred again, p, r; @again nanosleep.u32 100; @again bra pairs; bra there;
+single:
+@p ld.relaxed.gpu.global.b32 $0, [$8];
+@q ld.relaxed.gpu.global.b32 $1, [$9];
+@p ld.relaxed.gpu.global.b32 $2, [$10];
+@q ld.relaxed.gpu.global.b32 $3, [$11];
+@r ld.relaxed.gpu.global.b32 $4, [$12];
+@s ld.relaxed.gpu.global.b32 $5, [$13];
+@r ld.relaxed.gpu.global.b32 $6, [$14];
+@s ld.relaxed.gpu.global.b32 $7, [$15];
+setp.eq.s32 p, $0, -1; setp.eq.or.s32 p, $2, -1, p;
+setp.eq.s32 q, $1, -1; setp.eq.or.s32 q, $3, -1, q;
+setp.eq.s32 r, $4, -1; setp.eq.or.s32 r, $6, -1, r;
+setp.eq.s32 s, $5, -1; setp.eq.or.s32 s, $7, -1, s;
+or.pred again, p, q; or.pred again, again, r; or.pred again, again, s; @again nanosleep.u32 100; @again bra single;
+there: }"""
+TWICE = {"b32": "b64", "eq.s32": "eq.s64", "or.s32": "or.s64", "gap, 4": "gap, 8"}  # the same for numbers of 64 bits
+AWAIT_32 = tl.constexpr(AWAIT)
+AWAIT_64 = tl.constexpr(re.sub("|".join(TWICE), lambda found: TWICE[found[0]], AWAIT))
+REGISTERS_32 = tl.constexpr(",".join(["=&r"] * 8 + ["l"] * 8 + ["r"] * 4))
 REGISTERS_64 = tl.constexpr(",".join(["=&l"] * 8 + ["l"] * 8 + ["r"] * 4))
 
 
@@ -134,7 +143,8 @@ def run(
     options |= {"DIRECTIONS": ways, "SEQUENCES": 1 if offsets is None else triton.next_power_of_2(batch)}
     options |= {"FULL": offsets is None and length % (rows * segments) == 0}  # no tile has fewer steps
     ahead = max(1, AHEAD[2 if conjugate else 1] // lanes)  # in tiles of the same lane
-    options |= {"FETCH": shape["EARLY"] and ways == 1 and n % block == 0, "THREADS": 32 * warps}
+    fetch = shape["EARLY"] and ways == 1 and n % block == 0 and all(_aligned(x) for x in (u, partner) if x is not None)
+    options |= {"FETCH": fetch, "THREADS": 32 * warps}
     given = (u, lam, start, _flags(resets), offsets, partner, initial)
     with _on(u.device):
         grid = (max(triton.cdiv(words, FILL), len(powers) * blocks),)
@@ -143,6 +153,11 @@ def run(
         options |= {"num_warps": warps, "maxnreg": registers, "launch_pdl": shape["EARLY"]}
         _scan[(tiles * lanes,)](*arguments, **options, **shape, **FUSED)
     return states, final, partial
+
+
+def _aligned(x: Tensor) -> bool:
+    """Whether every step of x (..., 2, N) begins at a multiple of 16 bytes, as what is brought to the cache must."""
+    return x.data_ptr() % 16 == 0 and 2 * x.shape[-1] * x.itemsize % 16 == 0
 
 
 @triton.jit(do_not_specialize=["words"])
@@ -222,10 +237,9 @@ def _scan(
     at = ((begin + k) * DIRECTIONS + way) * 2 * N + n + first * row
     ur, ui = _ask(u + at, limit, N, row, ROWS, ROWS if FULL else 0)
     if FETCH:  # all channels of a tile lie in one piece, of which each block of channels takes its share
-        share = ((begin + k if not reverse else begin + k + 1 - TILE) * N + lane % BLOCKS * (TILE * BLOCK)) * 2
-        on = ahead * TILE * forth * (2 * N)
-        _fetch(u + (share + on), (s + ahead + 1) * TILE <= length, TILE * 2 * BLOCK, THREADS)
-        if CONJUGATE:  # which is asked for later than u
+        share = ((begin + k + (1 - TILE if reverse else 0)) * N + lane % BLOCKS * (TILE * BLOCK)) * 2
+        _fetch(u + (share + ahead * TILE * row), (s + ahead + 1) * TILE <= length, TILE * 2 * BLOCK, THREADS)
+        if CONJUGATE:  # the partner of this tile, which is read later than u
             _fetch(partner + share, (s + 1) * TILE <= length, TILE * 2 * BLOCK, THREADS)
     resets_of_b = resets + begin if RESETS else resets
     # of the gradient, the cut between a step and the one that is walked next
@@ -335,10 +349,8 @@ def _look_back(
     wr, wi = _load_planes(powers + i * 2 * N, N, er.dtype)
     closes = (i == GROUP - 1) & (s + 1 < tiles)
     if closes | RESETS:
-        asked_tiles, asked_groups = (
-            _ask_slots(at_tiles, tiles_before, BLOCK),
-            _ask_slots(at_groups, groups_before, BLOCK),
-        )
+        asked_tiles = _ask_slots(at_tiles, tiles_before, BLOCK)
+        asked_groups = _ask_slots(at_groups, groups_before, BLOCK)  # they may be there by now
         cr, ci, reaches = _gather(at_tiles, tiles_before, asked_tiles, tr, ti, RESETS, BLOCK, GROUP)
         through = whole & reaches
         hr, hi = cr, ci
@@ -578,7 +590,7 @@ def _await(one, two, wanted, three, four, wanted_too):
         )
     else:
         one, two, three, four = tl.inline_asm_elementwise(
-            AWAIT, REGISTERS, given, (tl.int32, tl.int32, tl.int32, tl.int32), is_pure=False, pack=2
+            AWAIT_32, REGISTERS_32, given, (tl.int32, tl.int32, tl.int32, tl.int32), is_pure=False, pack=2
         )
     return one, two, three, four
 

@@ -1,5 +1,6 @@
 """The Triton kernels: on a GPU (`pytest -m gpu`) at real sizes, elsewhere in Triton's interpreter at small odd ones."""
 
+import dataclasses
 import gc
 import importlib.util
 from types import ModuleType
@@ -107,6 +108,28 @@ def test_long_sequences_of_all_types(kernels: ModuleType, monkeypatch: pytest.Mo
     leave_to_single_tiles(monkeypatch, kernels)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     check(kernels, problem(1, 19, 3, dtype, device=device), TOLERANCE[dtype])
+
+
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize("n", [1, 2, 4])
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+def test_long_sequences_anywhere_in_memory(kernels: ModuleType, n: int, reverse: bool) -> None:
+    """What is brought to the cache has to begin at a multiple of 16 bytes; steps of few channels need not."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    p = problem(1, 4999, n, torch.bfloat16, reverse=reverse, device=device)
+    odd = torch.empty(p.u.numel() + 1, dtype=p.u.dtype, device=device)[1:].view_as(p.u)
+    assert kernels._few(p.u)
+    check(kernels, dataclasses.replace(p, u=odd.copy_(p.u)), TOLERANCE[torch.bfloat16])
+
+
+def test_what_may_be_brought_to_the_cache() -> None:
+    from linrnn.recurrence.gpu_long import _aligned
+
+    numbers = torch.zeros(1001, dtype=torch.bfloat16)
+    assert _aligned(numbers[:800].view(1, 100, 2, 4))
+    assert not _aligned(numbers[:800].view(1, 200, 2, 2))
+    assert not _aligned(numbers[1:801].view(1, 100, 2, 4))
+    assert _aligned(numbers[8:808].view(1, 100, 2, 4))
 
 
 def test_nan_in_a_long_sequence(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
