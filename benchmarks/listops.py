@@ -29,7 +29,7 @@ from linrnn.tasks import listops, store, trees
 
 EXAMPLES = 40_000  # to train on
 MODEL = ("model.d_model=48", "model.d_state=64", "model.depth=4")
-RING = ("model.options.r_max=.99", f"model.options.max_phase={2 * math.pi}")
+RING = ("model.options.r_max=.99", f"model.options.max_phase={2 * math.pi}", "model.options.counters=0")
 EVALUATIONS = 20
 
 

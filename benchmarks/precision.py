@@ -13,7 +13,7 @@ from pathlib import Path
 from linrnn.experiments import style
 
 RESULTS = Path(__file__).parent.parent / "results"
-RUNS = [RESULTS / "lra/listops/seed-0", RESULTS / "listops/float32"]
+RUNS = [RESULTS / "listops/ring", RESULTS / "listops/float32"]
 PANELS = {"loss": "training loss", "validation_loss": "validation loss", "accuracy": "validation accuracy, %"}
 
 

@@ -19,7 +19,8 @@ RESULTS = Path(__file__).parent.parent / "results"
 def runs() -> dict[str, list[dict[str, Any]]]:
     """The evaluations of each run, by how its eigenvalues start."""
     return {
-        "up to .9999, phases up to π/10": _evaluations("lra/listops/seed-0"),
+        "the recipe: as below, and 16 counters": _evaluations("lra/listops/seed-0"),
+        "up to .9999, phases up to π/10": _evaluations("listops/ring"),
         "on the whole disk, without γ": _evaluations("lra/listops/diag-stable-exp"),
         "the same, real and imaginary part learned": _evaluations("lra/listops/diag-real-imag"),
         "as in the paper: up to .99, all phases": _evaluations("listops/rate-0.001"),

@@ -1,7 +1,7 @@
 """Time the scan with other tiles than those in use, against a copy of the same bytes.
 
     python benchmarks/tiles.py [--shape 32x4096x192] [--dtype bfloat16] [--pass backward] [--kernel walk]
-                               [--device cuda] [--json FILE]
+                               [--ahead 264] [--device cuda] [--json FILE]
 
 Both kernels are tried: the walk of `recurrence/gpu.py` and the look-back of `gpu_long.py`. All are compiled first, in
 as many processes as there are cores; a tile that does not fit is left out. The best come first.
@@ -95,8 +95,9 @@ def choose(candidate: Candidate, dtype: torch.dtype) -> None:
     module.FORWARD[dtype.itemsize] = module.BACKWARD[dtype.itemsize] = tile
 
 
-def fits(candidate: Candidate, shape: Shape, dtype: torch.dtype, way: str, device: torch.device) -> bool:
+def fits(candidate: Candidate, shape: Shape, dtype: torch.dtype, way: str, device: torch.device, ahead: int) -> bool:
     """Whether it compiles, runs and is right; what was compiled is kept on disk, for all processes."""
+    gpu_long.AHEAD = ahead
     torch.set_num_threads(1)
     torch.manual_seed(0)
     try:
@@ -126,9 +127,9 @@ def wrong(run: Scan) -> float:
 def timed(shape: Shape, dtype: torch.dtype, way: str, kernels: list[str], device: torch.device) -> list[dict[str, Any]]:
     """All tiles that fit, the best first."""
     tried = [each for each in candidates(dtype.itemsize, way) if each.kernel in kernels]
-    workers = min(len(tried), os.cpu_count() or 1)
+    workers, ahead = min(len(tried), os.cpu_count() or 1), gpu_long.AHEAD
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        fitting = pool.map(partial(fits, shape=shape, dtype=dtype, way=way, device=device), tried)
+        fitting = pool.map(partial(fits, shape=shape, dtype=dtype, way=way, device=device, ahead=ahead), tried)
         kept = [candidate for candidate, fit in zip(tried, fitting, strict=True) if fit]
     moved = useful_bytes(shape, dtype, way)
     rows: list[dict[str, Any]] = []
@@ -149,9 +150,12 @@ def main() -> None:
     parser.add_argument("--dtype", action="append", choices=["bfloat16", "float32"])
     parser.add_argument("--pass", dest="passes", action="append", choices=["forward", "backward"])
     parser.add_argument("--kernel", action="append", choices=KERNELS)
+    parser.add_argument("--ahead", type=int, help="programs of the look-back, instead of AHEAD in `gpu_long`")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
+    if arguments.ahead is not None:
+        gpu_long.AHEAD = arguments.ahead
     shapes: list[Shape] = list(SHAPES.values())
     if arguments.shape:
         shapes = [(batch, length, n) for batch, length, n in (map(int, each.split("x")) for each in arguments.shape)]

@@ -199,7 +199,8 @@ def stream(
 def recipes() -> None:
     """The recipes: the paper's hyperparameters, and the built-in task's.
 
-    The ring of ListOps (r_max and max_phase) is our own: the paper has 0.99 and 2π there, from which we got less far.
+    The start of ListOps (r_max, max_phase, counters) is our own: the paper has 0.99 and 2π there, from which we got
+    less far.
 
     **Example**: `linrnn recipes`, then `linrnn train listops --set training.steps=1000`
     """

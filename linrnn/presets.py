@@ -16,7 +16,7 @@ from linrnn.cores import CORES
 from linrnn.errors import unknown
 from linrnn.recipes import Recipe, core_options, fits
 
-RING = ("r_min", "r_max", "max_phase")
+RING = ("r_min", "r_max", "max_phase", "counters")  # where eigenvalues start
 SWITCHES = (*RING, "parameterization", "normalize", "nonlinearity", "radius")  # what tells the rungs apart
 DISK = {"r_min": 0.0, "r_max": 1.0, "max_phase": 2 * math.pi}
 

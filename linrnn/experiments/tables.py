@@ -23,10 +23,11 @@ SEEDS = 3  # as in the paper
 FREE = {"training.learning_rate", "training.seed", "training.eval_every"}  # the paper tuned the rate for every row
 LEGENDS = {
     "accuracy": "Ours: test accuracy in %, mean (standard error; number of seeds), of the weights with the best "
-    f"validation accuracy; {NOTHING}: no finished run. On ListOps our LRU starts on a ring of its own. Paper: mean "
+    f"validation accuracy; {NOTHING}: no finished run. On ListOps our LRU starts elsewhere. Paper: mean "
     "(standard error) of three seeds; ✗: no better than chance.",
     "speed": f"Ours: mean (standard error; number of runs), evaluations included; {NOTHING}: no finished run.",
-    "ring": f"Ours: where the presets start; on ListOps by our own runs, with phases up to π/10; {NOTHING}: no ring.",
+    "ring": "Ours: where the presets start; on ListOps by our own runs, with phases up to π/10 and 16 counters; "
+    f"{NOTHING}: no ring.",
 }
 
 

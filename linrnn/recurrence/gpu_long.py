@@ -53,7 +53,7 @@ BACKWARD: dict[int, Tiles] = {
     4: ((0, (12, 8, 32, 4, 168)),),
     8: ((0, (4, 16, 32, 4, 168)),),
 }
-AHEAD = {1: 132, 2: 66}  # by how many tensors are read: the program so many later finds u in the cache
+AHEAD = 132  # the program so many later finds its tile in the cache; 0: none does
 FILL = 4096  # words that a program empties
 EMPTY = tl.constexpr(-1)  # as a float not a number; -2, another such, is published in its place
 
@@ -142,14 +142,27 @@ def run(
     options = _options(resets, offsets, reverse) | {"BACK": back, "BEFORE": before, "CONJUGATE": conjugate}
     options |= {"DIRECTIONS": ways, "SEQUENCES": 1 if offsets is None else triton.next_power_of_2(batch)}
     options |= {"FULL": offsets is None and length % (rows * segments) == 0}  # no tile has fewer steps
-    ahead = max(1, AHEAD[2 if conjugate else 1] // lanes)  # in tiles of the same lane
-    fetch = shape["EARLY"] and ways == 1 and n % block == 0 and all(_aligned(x) for x in (u, partner) if x is not None)
+    fetch = AHEAD > 0 and shape["EARLY"] and ways == 1 and n % block == 0  # a tile of all channels lies in one piece
+    fetch = fetch and all(_aligned(x) for x in (u, partner) if x is not None)
     options |= {"FETCH": fetch, "THREADS": 32 * warps}
     given = (u, lam, start, _flags(resets), offsets, partner, initial)
     with _on(u.device):
         grid = (max(triton.cdiv(words, FILL), len(powers) * blocks),)
         _prepare[grid](lam, powers, ends, words, CONJUGATE=conjugate, FILL=FILL, **shape, **FUSED)
-        arguments = (*given, states, final, partial, powers, ends, batch, length, tiles, lanes, slots, ahead)
+        arguments = (
+            *given,
+            states,
+            final,
+            partial,
+            powers,
+            ends,
+            batch,
+            length,
+            tiles,
+            lanes,
+            slots,
+            max(1, AHEAD // lanes),
+        )
         options |= {"num_warps": warps, "maxnreg": registers, "launch_pdl": shape["EARLY"]}
         _scan[(tiles * lanes,)](*arguments, **options, **shape, **FUSED)
     return states, final, partial
@@ -236,7 +249,7 @@ def _scan(
     row = DIRECTIONS * 2 * N * forth
     at = ((begin + k) * DIRECTIONS + way) * 2 * N + n + first * row
     ur, ui = _ask(u + at, limit, N, row, ROWS, ROWS if FULL else 0)
-    if FETCH:  # all channels of a tile lie in one piece, of which each block of channels takes its share
+    if FETCH:  # each block of channels takes its share of the tile `ahead` of this one
         share = ((begin + k + (1 - TILE if reverse else 0)) * N + lane % BLOCKS * (TILE * BLOCK)) * 2
         _fetch(u + (share + ahead * TILE * row), (s + ahead + 1) * TILE <= length, TILE * 2 * BLOCK, THREADS)
         if CONJUGATE:  # the partner of this tile, which is read later than u
