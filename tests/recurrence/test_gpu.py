@@ -122,6 +122,15 @@ def test_long_sequences_anywhere_in_memory(kernels: ModuleType, n: int, reverse:
     check(kernels, dataclasses.replace(p, u=odd.copy_(p.u)), TOLERANCE[torch.bfloat16])
 
 
+@pytest.mark.parametrize("count", [1, 9, 300, 5000])
+@pytest.mark.parametrize("width", [2, 15, 40])
+def test_sums_over_programs(kernels: ModuleType, count: int, width: int) -> None:
+    """Of a few rows many columns are added at a time, of many rows few; more rows than a program takes at once."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    parts = torch.randn(count, 1, width, dtype=torch.float64, device=device)
+    torch.testing.assert_close(kernels.add_up(parts), parts.sum(0), rtol=0, atol=1e-9)
+
+
 def test_what_may_be_brought_to_the_cache() -> None:
     from linrnn.recurrence.gpu_long import _aligned
 
