@@ -57,6 +57,14 @@ def test_every_rung_of_every_task(task: str) -> None:
     assert list(forms.values()) == ["real_imag", "exp", "stable_exp", "stable_exp"]
 
 
+def test_counters_are_a_part_of_where_the_lru_starts_and_of_nothing_else() -> None:
+    recipe = recipes.get("listops")
+    counters = {name: presets.apply(recipe, name).model.options.get("counters", 0) for name in presets.names()}
+    assert {name for name, count in counters.items() if count} == {"lru"}
+    back = presets.apply(presets.apply(recipe, "diag-ring"), "lru")
+    assert back.model.options["counters"] == recipe.model.options["counters"] == 16
+
+
 @pytest.mark.parametrize("task", RINGS)
 def test_the_rings_are_the_papers(task: str) -> None:
     before, after = RINGS[task]

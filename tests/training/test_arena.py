@@ -50,7 +50,7 @@ VARIANTS = ("scifar-grey", "retrieval-citations", "pathfinder-64")  # of the sam
 def test_the_recipe_trains_for_200_steps(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINRNN_DATA", str(tmp_path / "data"))
     store(name)
-    small = ["model.d_model=8", "model.d_state=8", "model.depth=1", "training.batch_size=2", "training.steps=200"]
+    small = ["model.d_model=8", "model.d_state=16", "model.depth=1", "training.batch_size=2", "training.steps=200"]
     recipe = override(recipes.get(name), [*small, "training.eval_every=100", "training.learning_rate=0.01"])
     run = train(recipe, tmp_path / "run", QUIET)
     assert [record["step"] for record in run.metrics()] == [100, 200]
