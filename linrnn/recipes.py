@@ -211,8 +211,8 @@ def _paper(
 ) -> Recipe:
     """A row of the paper's table of hyperparameters, with the LRU's ring; six blocks and weight decay .05 for all."""
     r_min, r_max = ring
-    options = {"r_min": r_min, "r_max": r_max, "max_phase": max_phase, "counters": counters}
-    options |= {"bidirectional": bidirectional}
+    start = {"r_min": r_min, "r_max": r_max, "max_phase": max_phase, "counters": counters}
+    options = {**start, "bidirectional": bidirectional}
     return Recipe(
         task=task,
         model=ModelSettings(d_model=H, d_state=N, options=options, mixing=mixing, dropout=dropout),

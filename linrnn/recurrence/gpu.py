@@ -194,8 +194,8 @@ def _plan(u: Tensor, tiles: Mapping[int, Tiles], offsets: Tensor | None) -> _Pla
     for least, tile in tiles[u.itemsize]:
         plan = _Plan(batch, length, math.prod(directions), n, tile)
         idle = -n % tile[1]  # channels of the last block, which it shares with another or does not have
-        left = length % tile[0] if offsets is None else tile[0]  # steps after the last whole tile, walked one by one
-        fits = idle <= 0.2 * n and (tile[0] <= 32 or left <= length // 64)
+        few_left = offsets is None and length % tile[0] <= length // 64  # after whole tiles steps are walked one by one
+        fits = idle <= 0.2 * n and (few_left or tile[0] <= 32)
         if least == 0 or (math.prod(plan.grid) >= least and fits):
             return plan
     raise AssertionError("the last tile is for any number of programs")

@@ -78,12 +78,15 @@ def lower(kernel, grid):
 KernelInterface.__getitem__ = lower
 gpu.early = gpu_long.early = lambda device: True
 gpu.LONG, n = 1, 256
-for dtype, (few, batch) in itertools.product(types, ((0, 8), (0, 60), (0, 80), (0, 200), (1 << 30, 1))):
-    gpu.FEW[dtype.itemsize] = few
-    u = torch.zeros(batch, 9, 2, n, dtype=dtype)
+for dtype, (few, module) in itertools.product(types, ((0, gpu), (1 << 30, gpu_long))):
+    size = dtype.itemsize
+    gpu.FEW[size] = few
+    u = torch.zeros(1, 9, 2, n, dtype=dtype)
     lam = torch.zeros(2, n, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
-    initial = torch.zeros(batch, 2, n, dtype=lam.dtype)
-    for resets in (None, torch.zeros(batch, 9, dtype=torch.bool)):
+    initial = torch.zeros(1, 2, n, dtype=lam.dtype)
+    tiles = [tile for _, tile in module.FORWARD[size] + module.BACKWARD[size]]
+    for tile, resets in itertools.product(tiles, (None, torch.zeros(1, 9, dtype=torch.bool))):
+        module.FORWARD[size] = module.BACKWARD[size] = ((0, tile),)
         gpu.scan(u, lam, initial, resets, False)
         gpu.scan_backward(u, initial, u, lam, initial, resets, False)
 print(len(lowered))
@@ -93,10 +96,10 @@ NAMES = """
 from triton.runtime.jit import JITFunction
 
 from linrnn.fused import gpu as fused
-from linrnn.recurrence import gpu, gpu_long
+from linrnn.recurrence import gpu, gpu_long, gpu_slots
 from linrnn.streaming import gpu as streaming
 
-modules = (gpu, gpu_long, fused, streaming)
+modules = (gpu, gpu_long, gpu_slots, fused, streaming)
 kernels = {k.__module__ + k.__name__: k for m in modules for k in vars(m).values() if isinstance(k, JITFunction)}
 assert all(kernel.hash for kernel in kernels.values()), "some are not named when the modules are loaded"
 names = {name: kernels[name].cache_key for name in sorted(kernels, reverse=%s)}

@@ -122,6 +122,20 @@ def test_long_sequences_anywhere_in_memory(kernels: ModuleType, n: int, reverse:
     check(kernels, dataclasses.replace(p, u=odd.copy_(p.u)), TOLERANCE[torch.bfloat16])
 
 
+@pytest.mark.usefixtures("poisoned")
+def test_long_tiles_where_few_steps_are_left(kernels: ModuleType) -> None:
+    """Of 64 steps, but not where many would be left, which are walked one by one."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+
+    def rows(length: int, offsets: Tensor | None = None) -> int:
+        u = torch.empty(1, length, 2, 64, dtype=torch.bfloat16, device=device)
+        return int(kernels._plan(u, kernels.FORWARD, offsets).tile[0])
+
+    assert [rows(length) for length in (9, 64, 127, 130, 4000, 4096)] == [32, 64, 32, 64, 64, 64]
+    assert rows(4096, torch.tensor([0, 96, 4096], device=device)) == 32
+    check(kernels, problem(1, 130, 64, torch.bfloat16, device=device), TOLERANCE[torch.bfloat16])
+
+
 @pytest.mark.parametrize("count", [1, 9, 300, 5000])
 @pytest.mark.parametrize("width", [2, 15, 40])
 def test_sums_over_programs(kernels: ModuleType, count: int, width: int) -> None:
