@@ -3,8 +3,9 @@
     python benchmarks/tiles.py [--shape 32x4096x192] [--dtype bfloat16] [--pass backward] [--kernel walk]
                                [--ahead 264] [--device cuda] [--json FILE]
 
-Both kernels are tried: the walk of `recurrence/gpu.py` and the look-back of `gpu_long.py`. All are compiled first, in
-as many processes as there are cores; a tile that does not fit is left out. The best come first.
+All kernels are tried: the walk of `recurrence/gpu.py`, that in two halves of `gpu_halves.py` and the look-back of
+`gpu_long.py`. All are compiled first, in as many processes as there are cores; a tile that does not fit is left out.
+The best come first.
 """
 
 import argparse
@@ -24,17 +25,17 @@ import torch
 
 from linrnn.bench.measure import copy, milliseconds
 from linrnn.bench.scan import SHAPES, Shape, compare, useful_bytes
-from linrnn.recurrence import gpu, gpu_long, reference
+from linrnn.recurrence import gpu, gpu_halves, gpu_long, reference
 from linrnn.recurrence.planes import from_planes
 
-KERNELS = ["walk", "look-back"]
+KERNELS = ["walk", "halves", "look-back"]
 TOGETHER = 8  # candidates that take turns with a copy
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 IN_USE = {"forward": dict(gpu.FORWARD), "backward": dict(gpu.BACKWARD)}  # as they were before `choose`
 
 
 class Candidate(NamedTuple):
-    """A kernel and its tile, as the tables of `gpu` and `gpu_long` have it."""
+    """A kernel and its tile, as the tables of `gpu`, `gpu_halves` and `gpu_long` have it."""
 
     kernel: str  # of KERNELS
     tile: tuple[int, ...]
@@ -53,6 +54,10 @@ def candidates(itemsize: int, way: str) -> Iterator[Candidate]:
     for _, (*tile, limit) in IN_USE[way][itemsize]:
         walks[Candidate("walk", tuple(tile), limit)] = walks[Candidate("walk", tuple(tile), None)] = None
     yield from walks
+    if itemsize == 2:
+        for rows, warps, asked in itertools.product((16, 32), (2, 4), (64, 80, 96, 128)):
+            stages = asked * 1024 // (inputs * 2 * rows * 2 * 64 * itemsize)
+            yield Candidate("halves", (rows, 64, warps, stages), 128 if rows == 16 else 168)
     for rows, (segments, channels, warps), registers in itertools.product(
         (8, 12, 16, 24, 32), ((8, 32, 4), (8, 64, 4), (8, 64, 8), (16, 32, 8)), (96, 128, 168, 224)
     ):
@@ -88,11 +93,14 @@ def calls(candidate: Candidate, shape: Shape, dtype: torch.dtype, way: str, devi
 
 def choose(candidate: Candidate, dtype: torch.dtype) -> None:
     """Let all scans of this type from now on go this way."""
-    walks = candidate.kernel == "walk"
-    gpu.FEW[dtype.itemsize], gpu.LONG = (0, 0) if walks else (1 << 62, 1)
-    module: Any = gpu if walks else gpu_long
+    gpu.FEW[dtype.itemsize], gpu.LONG = (1 << 62, 1) if candidate.kernel == "look-back" else (0, 0)
+    gpu_halves.MOST = 1 << 62 if candidate.kernel == "halves" else 0
     tile: Any = ((0, (*candidate.tile, candidate.registers)),)  # for any size
-    module.FORWARD[dtype.itemsize] = module.BACKWARD[dtype.itemsize] = tile
+    if candidate.kernel == "halves":
+        gpu_halves.FORWARD = gpu_halves.BACKWARD = tile
+    else:
+        module: Any = gpu if candidate.kernel == "walk" else gpu_long
+        module.FORWARD[dtype.itemsize] = module.BACKWARD[dtype.itemsize] = tile
 
 
 def fits(candidate: Candidate, shape: Shape, dtype: torch.dtype, way: str, device: torch.device, ahead: int) -> bool:

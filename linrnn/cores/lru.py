@@ -14,11 +14,10 @@ from linrnn.cores.chunked import Weights, chunk_size, chunked, fold, make
 from linrnn.errors import check_integer, wrong_value
 from linrnn.recurrence import op, scan_planes, transforms
 from linrnn.recurrence.op import carry_dtype
-from linrnn.recurrence.planes import from_planes, multiply
+from linrnn.recurrence.planes import from_planes, multiply, spare
 
 Parameterization = Literal["stable_exp", "exp", "real_imag"]
 ALIGNED = 8  # where sequences are packed end to end, each starts at a multiple of so many steps
-WIDE = 16  # on a GPU there are as many states: rows then begin where memory moves numbers at once
 LAMBDA: dict[str, tuple[str, ...]] = {  # the parameters of Λ
     "stable_exp": ("nu_log", "theta_log"),
     "exp": ("nu", "theta"),
@@ -179,7 +178,7 @@ class LRU(Core):
             if self.bidirectional:
                 return y, None
             return y, final[..., :N] if lengths is None else self._state_inside(u, starts[..., :N], lengths, c)
-        lam, B, C, _ = _wide(self._planes(), u)
+        lam, B, C, _ = _wide(self._planes(), output_dtype(u, carry_dtype(self.B.dtype)), u.device)
         Bu = F.linear(u, B.flatten(0, 1)).unflatten(-1, lam.shape)
         C, *C_back = C.split(lam.shape[1], dim=-1)
         x, final = scan_planes(Bu, lam, _pad(initial, lam.shape[1] - N), resets=resets, group=group)
@@ -278,24 +277,19 @@ def prepare(layers: Sequence[LRU], u: Tensor, aligned: bool = False) -> list[Wei
     learned = [layer._learned() for layer in layers]
     with torch.autocast(u.device.type, enabled=False):
         stacked = {name: torch.stack([each[name] for each in learned]) for name in learned[0]}
-        lam, of_u, of_x, _ = make(*_wide(first._planes(stacked), u), c, dtype)
+        lam, of_u, of_x, _ = make(*_wide(first._planes(stacked), dtype, u.device), c, dtype)
     return [Weights(*parts) for parts in zip(lam.unbind(), of_u.unbind(), of_x.unbind(), strict=True)]
 
 
-def _wide(planes: Planes, u: Tensor) -> Planes:
-    """With states that stay zero and are not read, where more of them take less time."""
+def _wide(planes: Planes, dtype: torch.dtype, device: torch.device) -> Planes:
+    """With states that stay zero and are not read, where more of them take less time; dtype is that of B·u."""
     lam, B, C, D = planes
     N = lam.shape[-1]
-    more = -N % _multiple(u)
+    more = spare(N, dtype, device)
     if not more:
         return planes
     C = torch.cat([_pad(part, more) for part in C.split(N, dim=-1)], dim=-1)
     return Planes(_pad(lam, more), F.pad(B, (0, 0, 0, more)), C, D)
-
-
-def _multiple(u: Tensor) -> int:
-    """There are so many states, or a multiple."""
-    return WIDE if u.is_cuda else 1
 
 
 def _pad(planes: Tensor, more: int) -> Tensor:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from linrnn.errors import check_tensor, shape, wrong_type, wrong_value
 from linrnn.recurrence import op, transforms
-from linrnn.recurrence.planes import from_planes, to_planes
+from linrnn.recurrence.planes import from_planes, spare, to_planes
 
 __all__ = ["scan", "scan_planes"]
 
@@ -68,15 +68,16 @@ def scan(
             raise wrong_type(name, f"{u.dtype}, as u", x.dtype)
         if x.shape != expected:
             raise wrong_value(name, f"shape {expected}", shape(x))
+    more = spare(n, lam.real.dtype, u.device)
     states, final = scan_planes(
-        to_planes(u),
-        to_planes(lam),
-        None if initial is None else to_planes(initial),
+        to_planes(u, more),
+        to_planes(lam, more),
+        None if initial is None else to_planes(initial, more),
         reverse=reverse,
         resets=resets,
         group=group,
     )
-    return from_planes(states), from_planes(final)
+    return from_planes(states[..., :n]), from_planes(final[..., :n])
 
 
 def scan_planes(

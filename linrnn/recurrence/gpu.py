@@ -3,8 +3,8 @@
 A program owns a block of channels of one sequence and walks its steps. The recurrence does little arithmetic, so all
 that counts is to keep memory busy: the steps come in tiles through shared memory, and while one is walked several more
 are on their way. Where sequences are too few to fill the GPU this way, every tile gets a program of its own (see
-`gpu_long`). Sequences that lie end to end in a row differ from those of a batch only in where they begin and how long
-they are.
+`gpu_long`); where there are a few more, a tile is walked in two halves (see `gpu_halves`). Sequences that lie end to
+end in a row differ from those of a batch only in where they begin and how long they are.
 """
 
 import contextlib
@@ -99,6 +99,10 @@ def _run(
         from linrnn.recurrence import gpu_long  # which takes functions from here
 
         return gpu_long.run(u, lam, initial, resets, reverse, offsets, before, partner)
+    if not before and _in_halves(u, resets, offsets, back=False):
+        from linrnn.recurrence import gpu_halves
+
+        return gpu_halves.run(u, lam, initial, reverse)
     states, final = torch.empty_like(u), torch.empty_like(initial)
     conjugate = partner is not None
     plan = _plan(u, BACKWARD if conjugate else FORWARD, offsets)
@@ -127,12 +131,30 @@ def scan_backward(
     lam, initial = lam.contiguous(), initial.contiguous()
     if states.numel() == 0:
         return torch.empty_like(states), torch.zeros_like(lam), grad_final.clone()
+    grad_u, grad_initial, partial = _run_back(grad, lam, grad_final, resets, reverse, offsets, states, initial)
+    assert partial is not None
+    return grad_u, add_up(partial), grad_initial
+
+
+def _run_back(
+    grad: Tensor,
+    lam: Tensor,
+    grad_final: Tensor,
+    resets: Tensor | None,
+    reverse: bool,
+    offsets: Tensor | None,
+    states: Tensor,
+    initial: Tensor,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The gradients of u and initial, and that of lam in parts."""
     if _few(states, offsets):
         from linrnn.recurrence import gpu_long
 
-        walked = gpu_long.run(grad, lam, grad_final, resets, not reverse, offsets, False, states, initial)
-        assert walked[2] is not None
-        return walked[0], add_up(walked[2]), walked[1]
+        return gpu_long.run(grad, lam, grad_final, resets, not reverse, offsets, False, states, initial)
+    if _in_halves(grad, resets, offsets, back=True):
+        from linrnn.recurrence import gpu_halves
+
+        return gpu_halves.run(grad, lam, grad_final, not reverse, states, initial)
     grad_u, grad_initial = torch.empty_like(states), torch.empty_like(initial)
     plan = _plan(states, BACKWARD, offsets)
     partial = lam.new_empty(plan.batch, 2, plan.n)
@@ -140,7 +162,7 @@ def scan_backward(
     options = _options(resets, offsets, reverse) | plan.options | {"EARLY": early(states.device)}
     with _on(states.device):
         _scan_backward[plan.grid](*given, grad_u, grad_initial, partial, plan.length, **options)
-    return grad_u, add_up(partial), grad_initial
+    return grad_u, grad_initial, partial
 
 
 def add_up(parts: Tensor) -> Tensor:
@@ -209,6 +231,13 @@ def _few(u: Tensor, offsets: Tensor | None = None) -> bool:
         batch, length = len(offsets) - 1, length // (len(offsets) - 1)
         few *= 2  # the walk ends with the longest, and the others' programs wait for it
     return batch * math.prod(directions) * n < few and length >= LONG
+
+
+def _in_halves(u: Tensor, resets: Tensor | None, offsets: Tensor | None, back: bool) -> bool:
+    """Whether it takes less time to walk tiles in two halves."""
+    from linrnn.recurrence import gpu_halves
+
+    return resets is None and offsets is None and gpu_halves.fits(u, back)
 
 
 def channels(block: int, n: int) -> int:

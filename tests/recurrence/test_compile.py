@@ -46,7 +46,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import KernelInterface
 
-from linrnn.recurrence import gpu, gpu_long
+from linrnn.recurrence import gpu, gpu_halves, gpu_long
 
 target = GPUTarget("cuda", 90, 32)
 backend = make_backend(target)
@@ -76,7 +76,7 @@ def lower(kernel, grid):
 
 
 KernelInterface.__getitem__ = lower
-gpu.early = gpu_long.early = lambda device: True
+gpu.early = gpu_long.early = gpu_halves.early = lambda device: True
 gpu.LONG, n = 1, 256
 for dtype, (few, module) in itertools.product(types, ((0, gpu), (1 << 30, gpu_long))):
     size = dtype.itemsize
@@ -89,6 +89,12 @@ for dtype, (few, module) in itertools.product(types, ((0, gpu), (1 << 30, gpu_lo
         module.FORWARD[size] = module.BACKWARD[size] = ((0, tile),)
         gpu.scan(u, lam, initial, resets, False)
         gpu.scan_backward(u, initial, u, lam, initial, resets, False)
+gpu.FEW[2] = 0
+u = torch.zeros(1, 64, 2, n, dtype=torch.bfloat16)
+for tile in {tile for _, tile in gpu_halves.FORWARD + gpu_halves.BACKWARD}:
+    gpu_halves.FORWARD = gpu_halves.BACKWARD = ((0, tile),)
+    gpu.scan(u, lam.float(), initial.float(), None, False)
+    gpu.scan_backward(u, initial.float(), u, lam.float(), initial.float(), None, False)
 print(len(lowered))
 """
 
@@ -96,10 +102,10 @@ NAMES = """
 from triton.runtime.jit import JITFunction
 
 from linrnn.fused import gpu as fused
-from linrnn.recurrence import gpu, gpu_long, gpu_slots
+from linrnn.recurrence import gpu, gpu_halves, gpu_long, gpu_slots
 from linrnn.streaming import gpu as streaming
 
-modules = (gpu, gpu_long, gpu_slots, fused, streaming)
+modules = (gpu, gpu_halves, gpu_long, gpu_slots, fused, streaming)
 kernels = {k.__module__ + k.__name__: k for m in modules for k in vars(m).values() if isinstance(k, JITFunction)}
 assert all(kernel.hash for kernel in kernels.values()), "some are not named when the modules are loaded"
 names = {name: kernels[name].cache_key for name in sorted(kernels, reverse=%s)}

@@ -136,6 +136,41 @@ def test_long_tiles_where_few_steps_are_left(kernels: ModuleType) -> None:
     check(kernels, problem(1, 130, 64, torch.bfloat16, device=device), TOLERANCE[torch.bfloat16])
 
 
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+@pytest.mark.parametrize("length", [8, 40])
+def test_tiles_in_two_halves(
+    kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, reverse: bool, length: int
+) -> None:
+    from linrnn.recurrence import gpu_halves
+
+    block = 32 if torch.cuda.is_available() else 4
+    for tiles in ("FORWARD", "BACKWARD"):
+        monkeypatch.setattr(gpu_halves, tiles, ((0, (4, block, 1, 2, None)),))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    p = problem(2, length, 2 * block, dtype, reverse=reverse, device=device)
+    assert kernels._in_halves(p.u, None, None, back=False)
+    check(kernels, p, TOLERANCE[dtype])
+    wide = dataclasses.replace(p, u=p.u.float(), grad_states=p.grad_states.float())  # no rounding of what is written
+    monkeypatch.setattr(gpu_halves, "fits", lambda *_: True)
+    check(kernels, wide, TOLERANCE[torch.float32])
+
+
+def test_which_tiles_are_walked_in_two_halves(kernels: ModuleType) -> None:
+    def ways(batch: int, length: int, n: int, dtype: torch.dtype = torch.bfloat16, *given: Any) -> list[bool]:
+        u = torch.empty(batch, length, 2, n, dtype=dtype, device="meta")
+        return [kernels._in_halves(u, *(given or (None, None)), back) for back in (False, True)]
+
+    assert ways(32, 4096, 192) == ways(32, 64, 192) == [True, True]
+    assert ways(32, 32, 192) == [True, True]  # 96 programs: halves of 16 steps
+    assert ways(20, 32, 256) == [False, False]  # 80 programs: halves of 32
+    assert ways(32, 4096, 256) == [False, False]  # 128 programs
+    assert ways(32, 4097, 192) == ways(32, 4096, 200) == ways(32, 4096, 192, torch.float32) == [False, False]
+    assert ways(32, 4096, 192, torch.bfloat16, torch.zeros(32, 4096), None) == [False, False]  # resets
+    assert ways(1, 4096, 192, torch.bfloat16, None, torch.arange(33)) == [False, False]  # offsets
+
+
 @pytest.mark.parametrize("count", [1, 9, 300, 5000])
 @pytest.mark.parametrize("width", [2, 15, 40])
 def test_sums_over_programs(kernels: ModuleType, count: int, width: int) -> None:
@@ -315,8 +350,11 @@ def test_real_sizes(dtype: torch.dtype, batch: int, length: int, n: int) -> None
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(
     ("shape", "reverse", "resets"),
-    [((2, 16384, 100), False, None), ((2, 16384, 100), True, 0.001), ((64, 700, 100), True, 0.01)],
-    ids=["long", "long, reverse, resets", "reverse, resets"],
+    [
+        *[((2, 16384, 100), False, None), ((2, 16384, 100), True, 0.001), ((64, 700, 100), True, 0.01)],
+        *[((20, 1024, 256), False, None), ((24, 1056, 256), True, None)],
+    ],
+    ids=["long", "long, reverse, resets", "reverse, resets", "halves", "short halves, reverse"],
 )
 def test_all_types_and_directions(
     dtype: torch.dtype, shape: tuple[int, int, int], reverse: bool, resets: float | None

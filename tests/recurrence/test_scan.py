@@ -20,6 +20,7 @@ from torch import Tensor
 
 import linrnn
 from linrnn.recurrence import cpu, fallback, op, reference
+from linrnn.recurrence.planes import spare
 from tests.recurrence.helpers import before_problem, error, problem
 
 SCANS = [pytest.param(linrnn.scan, id="operator"), pytest.param(reference.scan, id="reference")]
@@ -310,6 +311,33 @@ def test_non_contiguous_inputs() -> None:
     assert torch.equal(
         linrnn.scan_planes(expanded, p.lam[:, :3])[0], linrnn.scan_planes(expanded.clone(), p.lam[:, :3].clone())[0]
     )
+
+
+@DIRECTIONS
+def test_states_up_to_whole_sectors(reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, where N goes up to a multiple: nothing of it is seen, also in gradients and by a conjugate view."""
+    inputs = [x.requires_grad_() for x in (random(2, 9, 5), eigenvalues(5), random(2, 5))]
+    results, seen = [], []
+
+    def scan_planes(u: Tensor, *arguments: Any, **options: Any) -> tuple[Tensor, Tensor]:
+        seen.append(u.shape[3])
+        return linrnn.scan_planes(u, *arguments, **options)
+
+    monkeypatch.setattr(linrnn.recurrence, "scan_planes", scan_planes)
+    for more in (0, 3):
+        monkeypatch.setattr(linrnn.recurrence, "spare", lambda *_, more=more: more)
+        states, final = linrnn.scan(inputs[0].conj(), *inputs[1:], reverse=reverse)
+        loss = (states.abs() ** 2).sum() + final.real.sum()
+        results.append((states, final, *torch.autograd.grad(loss, inputs)))
+    assert seen == [5, 8]
+    assert all(torch.equal(*pair) for pair in zip(*results, strict=True))
+
+
+def test_how_many_states_make_whole_sectors() -> None:
+    gpu = torch.device("cuda")
+    assert [spare(n, torch.bfloat16, gpu) for n in (1, 16, 250)] == [15, 0, 6]
+    assert [spare(n, torch.float32, gpu) for n in (1, 16, 250)] == [7, 0, 6]
+    assert spare(250, torch.float32, torch.device("cpu")) == 0
 
 
 def test_same_inputs_same_bits_with_any_number_of_threads() -> None:
