@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn import fused
+from linrnn import encoder, fused
 from linrnn.cores import CORES, LRU
 from linrnn.cores.base import check_lengths, real_steps, values_can_be_read
 from linrnn.cores.chunked import Weights
@@ -109,10 +109,10 @@ class Model(nn.Module):
         H = config.d_model
         self.encoder: nn.Module
         if config.vocabulary is not None:
-            self.encoder = nn.Embedding(config.vocabulary, H)
+            self.encoder = encoder.Symbols(config.vocabulary, H)
         else:
             assert config.channels is not None
-            self.encoder = nn.Linear(config.channels, H)
+            self.encoder = encoder.Numbers(config.channels, H)
         self.blocks: Sequence[Block] = nn.ModuleList(Block(config) for _ in range(config.depth))  # type: ignore[assignment]
         if config.documents == 2:
             self.head: nn.Module = nn.Sequential(nn.Linear(4 * H, H), nn.GELU(), nn.Linear(H, config.classes))

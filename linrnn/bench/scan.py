@@ -57,15 +57,12 @@ def useful_bytes(shape: Shape, dtype: torch.dtype, way: str) -> int:
 def compile_ahead(shapes: Iterable[Shape], dtypes: Iterable[torch.dtype], device: torch.device) -> None:
     """Compile the kernels for all shapes and keep them on disk, in as many processes as there are cores.
 
-    One after the other, as they would be when each is first measured, those of a sweep take minutes. What is compiled
-    depends on the length only where sequences are short. What fails here fails again where it is measured.
+    One after the other, as they would be when each is first measured, those of a sweep take minutes. What fails here
+    fails again where it is measured.
     """
     if importlib.util.find_spec("triton") is None:
         return
-    from linrnn.recurrence.gpu import LONG
-
-    short = {(batch, min(length, LONG), n) for batch, length, n in shapes}
-    jobs = [(shape, dtype, device) for shape in sorted(short) for dtype in dtypes]
+    jobs = list(itertools.product(shapes, dtypes, [device]))
     workers = max(1, min(len(jobs), os.cpu_count() or 1))
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         for job in [pool.submit(_run_once, *job) for job in jobs]:

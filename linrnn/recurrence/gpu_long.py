@@ -13,6 +13,7 @@ from torch import Tensor
 
 from linrnn.recurrence.gpu import (
     FUSED,
+    Tile,
     Tiles,
     _add_conj_times,
     _channels,
@@ -43,6 +44,9 @@ BACKWARD: dict[int, Tiles] = {
     4: ((0, (12, 8, 32, 4, 168)),),
     8: ((0, (4, 16, 32, 4, 168)),),
 }
+# The gradient of sequences of so few lanes that all programs wait for the same few others: fewer and smaller ones.
+ALONE: dict[int, Tile] = {2: (32, 4, 32, 2, 255), 4: (16, 4, 32, 2, 255)}
+LANES = 8  # from so many on they are not alone
 AHEAD = 132  # the program so many later finds its tile in the cache; 0: none does
 FILL = 4096  # words that a program empties
 # Bring memory to the cache, if $3 is not 0: from $1 on, $2 bytes.
@@ -69,7 +73,10 @@ def run(
         batch = len(offsets) - 1
     ways = directions[0] if directions else 1
     tiles_by_size = (BACKWARD if conjugate else FORWARD)[u.itemsize]
-    rows, segments, block, warps, registers = next(tile for least, tile in tiles_by_size if u.numel() >= least)
+    tile = next(tile for least, tile in tiles_by_size if u.numel() >= least)
+    if conjugate and resets is None and batch * ways * triton.cdiv(n, tile[2]) < LANES:
+        tile = ALONE.get(u.itemsize, tile)
+    rows, segments, block, warps, registers = tile
     if resets is not None:  # their range has to be a power of two; compiling takes time with its cube
         rows = 1 << (min(rows, 16).bit_length() - 1)
     narrow = channels(block, n)
@@ -92,7 +99,10 @@ def run(
     options = _options(resets, offsets, reverse) | {"BACK": back, "BEFORE": before, "CONJUGATE": conjugate}
     options |= {"DIRECTIONS": ways, "SEQUENCES": 1 if offsets is None else triton.next_power_of_2(batch)}
     options |= {"FULL": offsets is None and length % (rows * segments) == 0}  # no tile has fewer steps
-    fetch = AHEAD > 0 and shape["EARLY"] and ways == 1 and n % block == 0  # a tile of all channels lies in one piece
+    # where a tile of all channels lies in one piece, of which every warp takes its share
+    fetch = (
+        AHEAD > 0 and shape["EARLY"] and ways == 1 and rows * segments * 2 * n * u.itemsize % (16 * blocks * warps) == 0
+    )
     fetch = fetch and all(_aligned(x) for x in (u, partner) if x is not None)
     options |= {"FETCH": fetch, "THREADS": 32 * warps}
     given = (u, lam, start, _flags(resets), offsets, partner, initial)
@@ -187,10 +197,11 @@ def _scan(
     at = ((begin + k) * DIRECTIONS + way) * 2 * N + n + first * row
     ur, ui = _ask(u + at, limit, N, row, ROWS, ROWS if FULL else 0)
     if FETCH:  # each block of channels takes its share of the tile `ahead` of this one
-        share = ((begin + k + (1 - TILE if reverse else 0)) * N + lane % BLOCKS * (TILE * BLOCK)) * 2
-        _fetch(u + (share + ahead * TILE * row), (s + ahead + 1) * TILE <= length, TILE * 2 * BLOCK, THREADS)
+        SHARE: tl.constexpr = TILE * 2 * N // BLOCKS
+        share = (begin + k + (1 - TILE if reverse else 0)) * 2 * N + lane % BLOCKS * SHARE
+        _fetch(u + (share + ahead * TILE * row), (s + ahead + 1) * TILE <= length, SHARE, THREADS)
         if CONJUGATE:  # the partner of this tile, which is read later than u
-            _fetch(partner + share, (s + 1) * TILE <= length, TILE * 2 * BLOCK, THREADS)
+            _fetch(partner + share, (s + 1) * TILE <= length, SHARE, THREADS)
     resets_of_b = resets + begin if RESETS else resets
     # of the gradient, the cut between a step and the one that is walked next
     cut = _cuts(resets_of_b, k, length, forth, (not reverse) if BACK else reverse, RESETS, SEGMENTS, ROWS)

@@ -85,6 +85,8 @@ for dtype, (few, module) in itertools.product(types, ((0, gpu), (1 << 30, gpu_lo
     lam = torch.zeros(2, n, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
     initial = torch.zeros(1, 2, n, dtype=lam.dtype)
     tiles = [tile for _, tile in module.FORWARD[size] + module.BACKWARD[size]]
+    if module is gpu_long and size in gpu_long.ALONE:
+        tiles.append(gpu_long.ALONE[size])
     for tile, resets in itertools.product(tiles, (None, torch.zeros(1, 9, dtype=torch.bool))):
         module.FORWARD[size] = module.BACKWARD[size] = ((0, tile),)
         gpu.scan(u, lam, initial, resets, False)

@@ -61,6 +61,7 @@ def leave_to_single_tiles(monkeypatch: pytest.MonkeyPatch, kernels: ModuleType) 
     for tiles in (gpu_long.FORWARD, gpu_long.BACKWARD):
         for size in tiles:
             monkeypatch.setitem(tiles, size, ((0, (2, segments, 4, 1, None)),))
+    monkeypatch.setattr(gpu_long, "ALONE", {})
 
 
 def check(kernels: ModuleType, p: Problem, tolerance: float) -> None:
@@ -320,6 +321,7 @@ def test_a_constant_input_over_many_tiles(kernels: ModuleType, monkeypatch: pyte
     monkeypatch.setitem(kernels.FEW, 4, few)
     for tiles in (gpu_long.FORWARD, gpu_long.BACKWARD):  # more segments lose more: λ^(steps of a segment) is rounded
         monkeypatch.setitem(tiles, 4, ((0, (8, 16, 4, 1, None)),))
+    monkeypatch.setattr(gpu_long, "ALONE", {})
     device = "cuda" if torch.cuda.is_available() else "cpu"
     length = 4000 if few or torch.cuda.is_available() else 160
     lam = torch.tensor([[0.9999], [0.0]], device=device).repeat(1, 4)
@@ -339,7 +341,7 @@ def test_a_constant_input_over_many_tiles(kernels: ModuleType, monkeypatch: pyte
     ("batch", "length", "n"),
     [
         *[(50, 1024, 384), (128, 400, 270), (33, 200, 771), (32, 4096, 192), (32, 16384, 256)],
-        *[(4, 4000, 192), (256, 2000, 16), (1, 16384, 256), (1, 131072, 512)],  # few and long
+        *[(4, 4000, 192), (256, 2000, 16), (1, 16384, 256), (1, 131072, 512), (1, 100_000, 16)],  # few and long
     ],
 )
 def test_real_sizes(dtype: torch.dtype, batch: int, length: int, n: int) -> None:
