@@ -1,5 +1,6 @@
 """`linrnn bench`: what it prints, what it records, and what it says to mistakes."""
 
+import dataclasses
 import functools
 import json
 import re
@@ -109,6 +110,12 @@ def test_train_shows_speed_products_and_kernels(tmp_path: Path) -> None:
 def test_train_shows_what_jax_reaches_or_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rivals, "jax", lambda jobs, device: iter([{"steps_per_second": 2.0} for _ in jobs]))
     assert re.search(r" 2 \([\d.]+ ×\)", bench("train", "--device", "cpu", "--jax", "--seconds", "0.01"))
+    recall = train.cases(["recall"])[0]
+    both = [dataclasses.replace(recall, name=name) for name in ("recall, full length", "recall")]
+    monkeypatch.setattr(train, "cases", lambda names: both)
+    said = bench("train", "--device", "cpu", "--jax", "--seconds", "0.01")
+    assert len(re.findall(r" 2 \([\d.]+ ×\)", said)) == 1  # of the recipe, not of its variant
+    monkeypatch.undo()
     monkeypatch.setattr(rivals, "jax", lambda jobs, device: iter([{"error": "out of memory"} for _ in jobs]))
     assert "out of memory" in bench("train", "--device", "cpu", "--jax", "--seconds", "0.01")
 
