@@ -118,8 +118,7 @@ def train(
     mixing, forward and backward) take alone, and their share of the step; and, when asked for, PyTorch's recurrent
     layers (cuDNN, bfloat16) and plain JAX (float32 parameters, associative_scan) with how many times faster ours is.
     The recipes that look both ways are also measured one way. Tokens fill a quarter to all of the length, at random,
-    and batches are packed as in training; these recipes are also measured at full length. Rivals are measured on the
-    recipes themselves; they do not pack.
+    and batches are packed as in training; these recipes are also measured at full length, which is what JAX computes.
 
     **Examples**
 
@@ -140,9 +139,10 @@ def train(
     missing = {}
     if jax:
         try:
-            own = [case for case in chosen if not case.variant]
-            rows = [row for case, row in zip(chosen, results, strict=True) if not case.variant]
-            for row, speed in zip(rows, steps.jax_speeds(own, where, seconds), strict=True):
+            rows = {row["name"]: row for row in results}
+            own = [case for case in chosen if not case.without_padding]  # it computes padding like any step
+            for case, speed in zip(own, steps.jax_speeds(own, where, seconds), strict=True):
+                row = rows[case.name]
                 row["JAX"] = speed
                 _keep(json_file, results, {"name": f"{row['name']}, JAX"})
         except rivals.Unavailable as reason:

@@ -28,12 +28,12 @@ class Numbers(nn.Linear):
 
 
 class Symbols(nn.Embedding):
-    """nn.Embedding; of few symbols, with a gradient that is a matrix product."""
+    """nn.Embedding; of few symbols in half precision, with a gradient that is a matrix product."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        if self.num_embeddings > SYMBOLS or not _compiled(inputs):
-            return super().forward(inputs)
         dtype = output_dtype(self.weight, self.weight.dtype)
+        if self.num_embeddings > SYMBOLS or dtype.itemsize > 2 or not _compiled(inputs):
+            return super().forward(inputs)  # in single precision products may be rounded more than sums
         return _Embedding.apply(inputs, self.weight, dtype)  # type: ignore[no-any-return, no-untyped-call]
 
 

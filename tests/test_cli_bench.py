@@ -114,7 +114,7 @@ def test_train_shows_what_jax_reaches_or_why_not(monkeypatch: pytest.MonkeyPatch
     both = [dataclasses.replace(recall, name=name) for name in ("recall, full length", "recall")]
     monkeypatch.setattr(train, "cases", lambda names: both)
     said = bench("train", "--device", "cpu", "--jax", "--seconds", "0.01")
-    assert len(re.findall(r" 2 \([\d.]+ ×\)", said)) == 1  # of the recipe, not of its variant
+    assert len(re.findall(r" 2 \([\d.]+ ×\)", said)) == 1  # once, with its padding
     monkeypatch.undo()
     monkeypatch.setattr(rivals, "jax", lambda jobs, device: iter([{"error": "out of memory"} for _ in jobs]))
     assert "out of memory" in bench("train", "--device", "cpu", "--jax", "--seconds", "0.01")

@@ -76,9 +76,9 @@ class Case:
         return packing.row_length(int(packing.room(torch.from_numpy(lengths))), steps) or steps
 
     @property
-    def variant(self) -> bool:
-        """Of a recipe, which is a case of its own: rivals need no second measurement."""
-        return self.name.endswith((ONE_WAY, FULL))
+    def without_padding(self) -> bool:
+        """A recipe that has padding, without: the same to those who compute padding."""
+        return self.name.endswith(FULL)
 
     @property
     def length(self) -> int:
@@ -139,10 +139,7 @@ def prepare(case: Case, device: torch.device, compiled: bool = True) -> Callable
 
 
 def row(case: Case, device: torch.device, *, rnn: bool = False, profile: bool = False, seconds: float = 2.0) -> Row:
-    """The step's speed, the products', with `rnn` that of PyTorch's layers, with `profile` the time by kernel.
-
-    PyTorch's layers are not measured on variants of a recipe.
-    """
+    """The step's speed, the products', with `rnn` that of PyTorch's layers, with `profile` the time by kernel."""
     step = prepare(case, device)
     rehearsals = 10 if device.type == "cuda" else 1
     speed = measure.per_second(step, device, seconds, rehearsals)
@@ -166,7 +163,7 @@ def row(case: Case, device: torch.device, *, rnn: bool = False, profile: bool = 
     ms, operations = products(case, device), product_operations(case)
     share = ms * speed / 1e3
     result |= {"products_ms": ms, "products_TFLOP/s": operations / ms / 1e9, "products_share": share}
-    for kind, core in PYTORCH.items() if rnn and not case.variant else ():
+    for kind, core in PYTORCH.items() if rnn else ():
         # uncompiled: these layers stay out of the compiler, and beside them the rest takes little time
         other = dataclasses.replace(case, recipe=presets.apply(case.recipe, core))
         eager = prepare(other, device, compiled=False)

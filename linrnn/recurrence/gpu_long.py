@@ -44,9 +44,9 @@ BACKWARD: dict[int, Tiles] = {
     4: ((0, (12, 8, 32, 4, 168)),),
     8: ((0, (4, 16, 32, 4, 168)),),
 }
-# The gradient of sequences of so few lanes that all programs wait for the same few others: fewer and smaller ones.
+# Smaller ones for the gradient of one sequence of at most so many channels, a single chain of programs.
 ALONE: dict[int, Tile] = {2: (32, 4, 32, 2, 255), 4: (16, 4, 32, 2, 255)}
-LANES = 8  # from so many on they are not alone
+NARROW = 16
 AHEAD = 132  # the program so many later finds its tile in the cache; 0: none does
 FILL = 4096  # words that a program empties
 # Bring memory to the cache, if $3 is not 0: from $1 on, $2 bytes.
@@ -74,7 +74,7 @@ def run(
     ways = directions[0] if directions else 1
     tiles_by_size = (BACKWARD if conjugate else FORWARD)[u.itemsize]
     tile = next(tile for least, tile in tiles_by_size if u.numel() >= least)
-    if conjugate and resets is None and batch * ways * triton.cdiv(n, tile[2]) < LANES:
+    if conjugate and resets is None and batch * ways == 1 and n <= NARROW:
         tile = ALONE.get(u.itemsize, tile)
     rows, segments, block, warps, registers = tile
     if resets is not None:  # their range has to be a power of two; compiling takes time with its cube
