@@ -33,7 +33,7 @@ class Symbols(nn.Embedding):
     def forward(self, inputs: Tensor) -> Tensor:
         dtype = output_dtype(self.weight, self.weight.dtype)
         if self.num_embeddings > SYMBOLS or dtype.itemsize > 2 or not _compiled(inputs):
-            return super().forward(inputs)  # in single precision products may be rounded more than sums
+            return super().forward(inputs)
         return _Embedding.apply(inputs, self.weight, dtype)  # type: ignore[no-any-return, no-untyped-call]
 
 

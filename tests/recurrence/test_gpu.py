@@ -349,6 +349,15 @@ def test_real_sizes(dtype: torch.dtype, batch: int, length: int, n: int) -> None
 
 
 @gpu_only
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("n", [1, 4, 8, 12])
+def test_few_channels(kernels: ModuleType, dtype: torch.dtype, n: int) -> None:
+    """Fewer than layers have on a GPU; batches, and sequences end to end, shorter than a tile or not."""
+    for shape, offsets in (((8, 12, n), None), ((8, 75, n), None), ((1, 96, n), [0, 12, 18, 25, 37, 96])):
+        check(kernels, problem(*shape, dtype, offsets=offsets, device="cuda"), TOLERANCE[dtype])
+
+
+@gpu_only
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(
     ("shape", "reverse", "resets"),

@@ -335,8 +335,8 @@ def test_states_up_to_whole_sectors(reverse: bool, monkeypatch: pytest.MonkeyPat
 
 def test_how_many_states_make_whole_sectors() -> None:
     gpu = torch.device("cuda")
-    assert [spare(n, torch.bfloat16, gpu) for n in (1, 16, 250)] == [15, 0, 6]
-    assert [spare(n, torch.float32, gpu) for n in (1, 16, 250)] == [7, 0, 6]
+    assert [spare(n, torch.bfloat16, gpu) for n in (1, 16, 24, 250)] == [15, 0, 8, 6]
+    assert [spare(n, torch.float32, gpu) for n in (1, 16, 24, 250)] == [15, 0, 0, 6]
     assert spare(250, torch.float32, torch.device("cpu")) == 0
 
 
