@@ -60,7 +60,8 @@ def make(lam: Tensor, B: Tensor, C: Tensor, D: Tensor, c: int, dtype: torch.dtyp
     B, C, D = (part.to(lam.dtype) for part in (B, C, D))
     H, ways = B.shape[3], C.split(B.shape[2], dim=3)
     if c == 1:
-        return Weights(lam.contiguous(), B.flatten(1, 2), torch.cat([C.flatten(2) for C in ways], dim=2).to(dtype))
+        lam = lam.clone(memory_format=torch.contiguous_format)  # once, not by each layer and pass
+        return Weights(lam, B.flatten(1, 2), torch.cat([C.flatten(2) for C in ways], dim=2).to(dtype))
     powers = _powers(lam, c)
     into = _times_B(powers[:, :c].flip(1), B)  # from Λ^(c-1)·B to B
     K = torch.cat(ways, dim=1).flatten(2) @ into.flatten(1, 2).flatten(2)
