@@ -95,6 +95,7 @@ def choose(candidate: Candidate, dtype: torch.dtype) -> None:
     """Let all scans of this type from now on go this way."""
     gpu.FEW[dtype.itemsize], gpu.LONG = (1 << 62, 1) if candidate.kernel == "look-back" else (0, 0)
     gpu_halves.MOST = 1 << 62 if candidate.kernel == "halves" else 0
+    gpu_long.ALONE = {}  # which would be taken instead where there is a single chain
     tile: Any = ((0, (*candidate.tile, candidate.registers)),)  # for any size
     if candidate.kernel == "halves":
         gpu_halves.FORWARD = gpu_halves.BACKWARD = tile
