@@ -15,7 +15,7 @@ all layers of a model at once (`make`), and what differs with the data, a norm's
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -111,13 +111,30 @@ def chunked(
     ends = F.linear(chunks, into, b_into).view(batch, length // c, ways, 2, N)
     borders = None if offsets is None else offsets // c
     starts, final = op.scan_before(ends, weights.lam, initial, None, False, borders)
-    y = F.linear(starts.flatten(2).flatten(0, 1), weights.of_x)
-    return _add_linear(y, chunks, inside).view(u.shape), starts[:, :, 0], final[:, 0]
+    states = starts.flatten(2).flatten(0, 1)
+    y = two_products(states, weights.of_x.to(states.dtype), chunks.to(states.dtype), inside.to(states.dtype))
+    return y.view(u.shape), starts[:, :, 0], final[:, 0]
 
 
-def _add_linear(y: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-    """y + x·weightᵀ in one product, in the type of y."""
-    return torch.addmm(y, x.to(y.dtype), weight.to(y.dtype).t())
+@torch.library.custom_op("linrnn::two_products", mutates_args=())
+def two_products(x: Tensor, A: Tensor, z: Tensor, B: Tensor) -> Tensor:
+    """x·Aᵀ + z·Bᵀ, of matrices of one type: an operator, since compilers copy what the second product adds to."""
+    return torch.mm(x, A.t()).addmm_(z, B.t())
+
+
+@two_products.register_fake
+def _(x: Tensor, A: Tensor, z: Tensor, B: Tensor) -> Tensor:
+    return x.new_empty(len(x), len(A))
+
+
+def _two_products_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+    x, A, z, B = ctx.saved_tensors
+    return grad @ A, grad.t() @ x, grad @ B, grad.t() @ z
+
+
+two_products.register_autograd(
+    _two_products_backward, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs)
+)
 
 
 def _powers(lam: Tensor, c: int) -> Tensor:

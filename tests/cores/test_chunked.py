@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import linrnn
 from linrnn.cores import lru
-from linrnn.cores.chunked import chunk_size
+from linrnn.cores.chunked import chunk_size, two_products
 from linrnn.cores.lru import Parameterization, prepare
 from tests.helpers import gradients, oracle, relative_error
 
@@ -232,3 +232,12 @@ def test_in_bfloat16_on_a_gpu(H: int, bidirectional: bool) -> None:
     assert relative_error(y.cpu(), expected) < 1e-2
     for name, gradient in gradients(exact, (expected * weights).sum()).items():
         assert relative_error(came[name].cpu(), gradient) < 3e-2, name
+
+
+def test_two_products() -> None:
+    matrices = [torch.randn(*size, **FLOAT64, requires_grad=True) for size in ((5, 3), (4, 3), (5, 7), (4, 7))]
+    x, A, z, B = matrices
+    assert relative_error(two_products(*matrices), x @ A.T + z @ B.T) < 1e-14
+    torch.library.opcheck(two_products, tuple(matrices))
+    assert torch.autograd.gradcheck(two_products, matrices)
+    assert torch.autograd.gradgradcheck(two_products, matrices)
