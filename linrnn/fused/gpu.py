@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linrnn.recurrence.gpu import FUSED, _on, settle
+from linrnn.recurrence.gpu import FUSED, _on, add_up, settle
 
 
 class Tile(NamedTuple):
@@ -30,7 +30,6 @@ TILES = {
     "glu_skip_moments": Tile(64, 8, 128, 2, stages=4),
     "glu_skip_backward": Tile(64, 8, 128, 2, stages=3),
     "moments": Tile(256, 8, 256, 4, stages=4),
-    "sum_parts": Tile(8, 256, 256, 4, stages=4),
 }
 ASSEMBLY = tl.constexpr(not triton.knobs.runtime.interpret)  # the interpreter has none
 
@@ -50,7 +49,7 @@ def gelu_skip_backward(
     grad_y, sums = y.new_empty(y.shape), _parts(y, tile, 2, y.shape[2])
     tensors = (grad, y, x, d, e, mask, which, grad_y, sums)
     _launch(_gelu_skip_backward, tile, y, tensors, X=x is not None, **_masks(mask, which))
-    return grad_y, _add_up(sums)
+    return grad_y, add_up(sums)
 
 
 def glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None, which: Tensor | None) -> Tensor:
@@ -72,7 +71,7 @@ def glu_skip_moments(
     tensors = (x, g, b, h, mask, which, out, _flags(real), near, sums)
     options = {"HALF": h is not None, "MOMENTS": True, "REAL": real is not None}
     _launch(_glu_skip, tile, x, tensors, **options, **_masks(mask, which))
-    return out, near, _add_up(sums)
+    return out, near, add_up(sums)
 
 
 def glu_skip_backward(
@@ -84,7 +83,7 @@ def glu_skip_backward(
     grad_h = grad.new_empty(0) if h is None else h.new_empty(h.shape)
     tensors = (grad, g, b, h, mask, which, grad_g, grad_h, sums)
     _launch(_glu_skip_backward, tile, grad, tensors, HALF=h is not None, **_masks(mask, which))
-    return grad_g, _add_up(sums)[0], grad_h
+    return grad_g, add_up(sums)[0], grad_h
 
 
 def moments(x: Tensor, near: Tensor, real: Tensor | None) -> Tensor:
@@ -92,7 +91,7 @@ def moments(x: Tensor, near: Tensor, real: Tensor | None) -> Tensor:
     tile = _tile("moments", x)
     sums = _parts(x, tile, 2, x.shape[2])
     _launch(_moments, tile, x, (x, near, _flags(real), sums), REAL=real is not None)
-    return _add_up(sums)
+    return add_up(sums)
 
 
 def _tile(kernel: str, like: Tensor) -> Tile:
@@ -106,16 +105,6 @@ def _tile(kernel: str, like: Tensor) -> Tile:
 def _parts(x: Tensor, tile: Tile, sums: int, columns: int) -> Tensor:
     """Room for what the programs that take some steps of (batch, length, ...) add up."""
     return x.new_empty(x.shape[0] * triton.cdiv(x.shape[1], tile.steps), sums, columns, dtype=torch.float32)
-
-
-def _add_up(parts: Tensor) -> Tensor:
-    """The sums over the parts, always in the same order."""
-    tile = TILES["sum_parts"]
-    sums = parts.new_empty(parts.shape[1:])
-    with _on(parts.device):
-        grid = (triton.cdiv(sums.numel(), tile.columns),)
-        _sum_parts[grid](parts, sums, parts.shape[0], WIDTH=sums.numel(), **_options(tile))
-    return sums
 
 
 def _options(tile: Tile) -> dict[str, int]:
@@ -275,19 +264,6 @@ def _moments(
     _store_sum(sums + part * 2 * H + H, square, column, H)
 
 
-@triton.jit(do_not_specialize=["parts"])
-def _sum_parts(
-    sums, total, parts, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
-    STAGES: tl.constexpr,
-):  # fmt: skip
-    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-    added = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for start in tl.range(0, parts, ROWS, num_stages=STAGES):
-        row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-        added += tl.load(sums + row * WIDTH + column, mask=(row < parts) & (column < WIDTH), other=0.0)
-    _store_sum(total, added, column, WIDTH)
-
-
 @triton.jit
 def _place(length, H: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr):
     """The sequence of this program, its number among all parts of sequences, its first step, and its features."""
@@ -434,4 +410,4 @@ def _reciprocal(x):
     return 1 / x
 
 
-settle(_gelu_skip, _gelu_skip_backward, _glu_skip, _glu_skip_backward, _moments, _sum_parts)
+settle(_gelu_skip, _gelu_skip_backward, _glu_skip, _glu_skip_backward, _moments)
