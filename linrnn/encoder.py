@@ -21,7 +21,7 @@ class Numbers(nn.Linear):
 
     def forward(self, inputs: Tensor) -> Tensor:
         dtype = output_dtype(inputs, self.weight.dtype)
-        if self.in_features > CHANNELS or dtype.itemsize > 2 or not _compiled(inputs):
+        if self.in_features > CHANNELS or dtype.itemsize > 2 or not compiled(inputs):
             return super().forward(inputs)
         more = EIGHT - 1 - self.in_features
         x = F.pad(F.pad(inputs.to(dtype), (0, 1), value=1.0), (0, more))
@@ -34,7 +34,7 @@ class Symbols(nn.Embedding):
 
     def forward(self, inputs: Tensor) -> Tensor:
         dtype = output_dtype(self.weight, self.weight.dtype)
-        if self.num_embeddings > SYMBOLS or dtype.itemsize > 2 or not _compiled(inputs):
+        if self.num_embeddings > SYMBOLS or dtype.itemsize > 2 or not compiled(inputs):
             return super().forward(inputs)
         return embed(inputs, self.weight, dtype)  # type: ignore[no-any-return]
 
@@ -69,5 +69,6 @@ def _embed_backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
 embed.register_autograd(_embed_backward, setup_context=_keep)
 
 
-def _compiled(inputs: Tensor) -> bool:
+def compiled(inputs: Tensor) -> bool:
+    """Whether this is a part of what is being compiled for a GPU."""
     return inputs.is_cuda and torch.compiler.is_compiling()

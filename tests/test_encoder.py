@@ -14,7 +14,7 @@ from tests.helpers import relative_error
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a compiled step on a GPU."""
-    monkeypatch.setattr(encoder, "_compiled", lambda inputs: True)
+    monkeypatch.setattr(encoder, "compiled", lambda inputs: True)
 
 
 HALF = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
@@ -130,7 +130,7 @@ def test_others_are_pytorchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
     x, tokens = torch.randn(2, 9, 8), torch.randint(8, (2, 9))
     wide, narrow, many, few = Numbers(8, 6), Numbers(3, 6), Symbols(300, 6), Symbols(8, 6)
     for here in (False, True):
-        monkeypatch.setattr(encoder, "_compiled", lambda inputs, here=here: here)
+        monkeypatch.setattr(encoder, "compiled", lambda inputs, here=here: here)
         assert torch.equal(wide(x), F.linear(x, wide.weight, wide.bias))
         assert torch.equal(narrow(x[..., :3]), F.linear(x[..., :3], narrow.weight, narrow.bias))
         assert few(tokens).grad_fn.name().startswith("Embedding")
