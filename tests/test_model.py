@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import linrnn
-from linrnn import fused
+from linrnn import encoder, fused
 from tests.helpers import gradients, relative_error
 
 SMALL: dict[str, Any] = {"classes": 4, "d_model": 6, "d_state": 5, "depth": 2}
@@ -280,6 +280,19 @@ def test_autocast_leaves_means_alone(row: int | None) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         output = model(tokens, lengths=lengths, row=row)
     torch.testing.assert_close(output, model(tokens, lengths=lengths))
+
+
+def test_a_compiled_head_has_exact_gradients_under_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, where the head is no product, whose gradient compilers would give to autocast."""
+    model = linrnn.Model(linrnn.ModelConfig(vocabulary=4, classes=3, d_model=8, d_state=1, depth=0))
+    tokens, seed, results = torch.randint(4, (5, 50)), torch.randn(5, 3), []
+    for run in (model, torch.compile(model, fullgraph=True, backend="aot_eager")):
+        with torch.autocast("cpu", torch.bfloat16):
+            output = run(tokens)
+        results.append([output, *torch.autograd.grad((output * seed).sum(), list(model.head.parameters()))])
+        monkeypatch.setattr(encoder, "compiled", lambda x: True)
+    for came, expected in zip(*results, strict=True):
+        torch.testing.assert_close(came, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)

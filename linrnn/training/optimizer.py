@@ -7,11 +7,12 @@ from torch import nn
 
 from linrnn.model import Model
 from linrnn.recipes import Training
+from linrnn.training.adamw import AdamW
 
 LOWEST_RATE = 1e-7
 
 
-def make_optimizer(model: Model, training: Training) -> torch.optim.AdamW:
+def make_optimizer(model: Model, training: Training) -> AdamW:
     """The recurrent parameters (Λ, B, γ) learn at a smaller rate and are not decayed; all others are."""
     recurrent = {id(p) for p in model.recurrent_parameters()}
     groups = [
@@ -22,7 +23,7 @@ def make_optimizer(model: Model, training: Training) -> torch.optim.AdamW:
     device = next(model.parameters()).device
     for group in groups:
         group["lr"] = torch.tensor(0.0, device=device)
-    return torch.optim.AdamW(groups, fused=True, capturable=device.type == "cuda")
+    return AdamW(groups, fused=True, capturable=device.type == "cuda")
 
 
 def set_rate(optimizer: torch.optim.Optimizer, training: Training, step: int) -> float:
