@@ -12,7 +12,7 @@ from torch import Tensor
 import linrnn
 from linrnn.cores import CORES
 from linrnn.streaming import Stream, reference
-from linrnn.streaming.weights import fold
+from linrnn.streaming.weights import fold, fold_apart
 from tests.helpers import relative_error
 
 SIZES: dict[str, Any] = {"classes": 4, "d_model": 6, "d_state": 5, "depth": 2}
@@ -284,7 +284,8 @@ def test_kernels_of_the_gpu(mixing: str, mean: bool, dtype: torch.dtype, batch: 
     cores, total, steps = model.initial_state(batch)
     states = torch.stack(cores).normal_()
     twins = states.double(), total.clone(), steps.clone()
-    step, expected = gpu.stepper(weights, states, total, steps, 0.0, mean), reference.stepper(exact, *twins, 0.0, mean)
+    step = gpu.stepper(gpu.fold(model, dtype), states, total, steps, 0.0, mean)
+    expected = reference.stepper(exact, *twins, 0.0, mean)
     for tokens in _inputs(model, batch).unbind(1)[:2]:
         assert relative_error(step(tokens).cpu(), expected(tokens).cpu()) < TOLERANCE[dtype]
     for came, wanted in zip((states, total, steps), twins, strict=True):
