@@ -25,18 +25,19 @@ from linrnn.streaming.weights import Apart, fold_apart
 
 FEW = 16  # sequences, in float32
 # Of many sequences in half precision, for each kernel: rows (sequences) and columns of a tile, how deep a piece of the
-# product is, how many pieces are on their way, and warps; and the shared memory that these take, which not every GPU
-# has. Tiles have fewer rows where there would be fewer programs than that.
+# product is, how many pieces are on their way, and warps.
 MANY = {
     "recall": (128, 256, 64, 3, 8),
     "out": (64, 64, 128, 4, 4),
     "mix": (64, 64, 128, 3, 4),
     "into": (64, 64, 64, 4, 4),
 }
-SHARED = 192 * 1024
-PROGRAMS = 64
+SHARED = 192 * 1024  # bytes of shared memory that these may take, which not every GPU has
+PROGRAMS = 64  # at least: where there would be fewer, tiles have fewer rows
+ONE = (4, 1)  # of a single sequence: columns and warps of a program; one warp sums up without waiting for others
+CHANNELS = 8  # at most, that a kernel of ours encodes
 
-fold = fold_apart
+fold = fold_apart  # the weights that `stepper` takes
 
 
 def stepper(
@@ -50,19 +51,20 @@ def stepper(
     out_grid, out = _tiles("out", (batch, H, H), w.CB)
     mix_grid, mix = _tiles("mix", (batch, H, H), w.W, both=not half)
     into_grid, into = _tiles("into", (batch, N, H), w.B, blocks=depth, both=True)
-    pool = {"BLOCK": min(1024, triton.next_power_of_2(H)), "EARLY": out["EARLY"], "launch_pdl": out["EARLY"], **FUSED}
+    lines = {"H": H, "BLOCK": min(1024, triton.next_power_of_2(H)), "EARLY": out["EARLY"], "num_warps": 1, **FUSED}
 
     def step(inputs: Tensor) -> Tensor:
-        x = encode(inputs, w.encoder, w.encoder_bias)
+        few = inputs.shape[1] if inputs.is_floating_point() and inputs.shape[1] <= CHANNELS else 0
+        x = states.new_empty(batch, H) if few else encode(inputs, w.encoder, w.encoder_bias)
         y, h, pooled = x.new_empty(depth, batch, H), torch.empty_like(x, dtype=w.W.dtype), torch.empty_like(x)
         n = x.new_empty(depth + 1, batch, H, dtype=w.B.dtype)  # what comes into each block, and out of the last
-        n[0] = x
+        _encode[(batch,)](inputs.contiguous(), w.encoder, w.encoder_bias, x, n, CHANNELS=few, **lines)
         _recall[recall_grid](states, w.CL, w.ce, y, batch, H=H, N=N, **recall)
         for i in range(depth):
             _out[out_grid](n[i], w.CB[i], y[i], h, batch, H=H, **out)
             _mix[mix_grid](h, w.W[i], w.w[i], x, n[i + 1], batch, H=H, HALF=half, **mix)
         _into[into_grid](n, w.B, w.b, w.lam, states, batch, H=H, N=N, **into)
-        _pool[(batch,)](x, total, steps, pooled, H=H, MEAN=mean, num_warps=1, **pool)
+        _pool[(batch,)](x, total, steps, pooled, MEAN=mean, launch_pdl=lines["EARLY"], **lines)
         return F.linear(pooled, w.head, w.head_bias)
 
     return step
@@ -77,9 +79,11 @@ def _tiles(
     stages, warps = 3, 4  # the compiler's defaults
     if batch == 1:  # all of a few rows of the matrix at once
         rows, deep = 1, triton.next_power_of_2(depth)
-        columns = min(4, max(1, 4096 // deep))
+        columns, warps = ONE
+        columns = min(columns, max(1, 4096 // deep // (1 + both)))  # as many as a warp has room for
     elif batch > 32 and half and _shared_memory(matrix.device) >= SHARED:
         rows, columns, deep, stages, warps = MANY[kernel]
+        rows = min(rows, triton.next_power_of_2(batch))
         while rows > 16 and triton.cdiv(width, columns) * triton.cdiv(batch, rows) * blocks < PROGRAMS:
             rows //= 2
     else:
@@ -99,18 +103,45 @@ def _shared_memory(device: torch.device) -> int:
 
 
 @triton.jit
+def _encode(
+    inputs, encoder, bias, x, n,
+    CHANNELS: tl.constexpr, H: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """x of numbers, or as it is where there are no CHANNELS; and n, the same for products. A program a sequence."""
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
+    row = tl.program_id(0).to(tl.int64)
+    for start in range(0, H, BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        at, inside = row * H + column, column < H
+        if CHANNELS > 0:
+            here = tl.load(bias + column, mask=inside)
+            for c in tl.static_range(CHANNELS):
+                u = tl.load(inputs + row * CHANNELS + c).to(tl.float32)
+                here += u * tl.load(encoder + column * CHANNELS + c, mask=inside)
+            tl.store(x + at, here, mask=inside)
+        else:
+            here = tl.load(x + at, mask=inside)
+        tl.store(n + at, here.to(n.dtype.element_ty), mask=inside)
+
+
+@triton.jit
 def _recall(
     state, CL, ce, y, batch, H: tl.constexpr, N: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """y = CL·state + ce, of all blocks."""
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
     block = tl.program_id(2).to(tl.int64)
     row, column = _place(ROWS, COLUMNS)
     there, inside, at = _tile(row, column, batch, H, H)
     ce_here = _vector(ce + block * H, column, there)
     state += block * batch * (2 * N)
     CL += block * (H * 2 * N)
-    CLx, _, _ = _products(state, CL, 0, False, None, row, column, batch, H, 2 * N, ROWS, COLUMNS, DEPTH, EARLY)
+    CLx, _, _ = _products(state, CL, 0, False, None, row, column, batch, H, 2 * N, ROWS, COLUMNS, DEPTH, False)
+    if EARLY:  # the encoder runs beside this kernel, and those that come wait for this one only
+        tl.extra.cuda.gdc_wait()
     tl.store(y + block * batch * H + at, CLx + ce_here, mask=inside)
 
 
@@ -161,7 +192,7 @@ def _into(
     state += block * batch * (2 * N)
     l_re, l_im = _vector(lam, column, there), _vector(lam + N, column, there)
     b_re, b_im = _vector(b, column, there), _vector(b + N, column, there)
-    # only this kernel writes states: those of the step before are there already
+    # only this kernel writes states: those of the step before have long been there
     x_re, x_im = tl.load(state + at, mask=inside), tl.load(state + N + at, mask=inside)
     n += block * batch * H
     B += block * (2 * N * H)
@@ -269,4 +300,4 @@ def _vector(pointer, column, there):
     return tl.load(pointer + column[None, :], mask=there, other=0.0)
 
 
-settle(_recall, _out, _mix, _into, _pool)
+settle(_encode, _recall, _out, _mix, _into, _pool)
