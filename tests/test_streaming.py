@@ -11,8 +11,9 @@ from torch import Tensor
 
 import linrnn
 from linrnn.cores import CORES
-from linrnn.streaming import Stream, reference
-from linrnn.streaming.weights import fold
+from linrnn.recurrence.planes import multiply
+from linrnn.streaming import Stream
+from linrnn.streaming.weights import fold, fold_apart
 from tests.helpers import relative_error
 
 SIZES: dict[str, Any] = {"classes": 4, "d_model": 6, "d_state": 5, "depth": 2}
@@ -259,36 +260,93 @@ def test_errors() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 @pytest.mark.parametrize(
-    ("dtype", "batch"),
+    ("sizes", "dtype", "batch"),
     [
-        pytest.param(dtype, batch, id=f"{dtype}, batch {batch}".removeprefix("torch."))
-        for dtype, batch in [
-            (torch.float32, 1),
-            (torch.float32, 5),
-            (torch.float32, 70),
-            (torch.bfloat16, 1),  # the interpreter's `dot` knows no bfloat16
-            (torch.float16, 1),
-            (torch.float16, 5),
+        pytest.param(sizes, dtype, batch, id=f"{sizes}, {dtype}, batch {batch}".replace("torch.", ""))
+        for sizes, dtype, batch in [
+            ((20, 17, 3), torch.float32, 1),
+            ((20, 17, 3), torch.float32, 5),
+            ((20, 17, 3), torch.float32, 70),
+            ((20, 17, 3), torch.bfloat16, 1),  # the interpreter's `dot` knows no bfloat16
+            ((20, 17, 3), torch.float16, 1),
+            ((20, 17, 3), torch.float16, 5),
+            ((20, 17, 3), torch.float16, 70),
+            ((70, 40, 2), torch.float32, 20),  # several pieces of a product
+            ((70, 40, 2), torch.float16, 20),
+            ((140, 70, 2), torch.float16, 70),
         ]
     ],
 )
-@pytest.mark.parametrize(("mixing", "mean"), [("glu", True), ("half_glu", False)], ids=["glu, mean", "half_glu"])
-def test_kernels_of_the_gpu(mixing: str, mean: bool, dtype: torch.dtype, batch: int) -> None:
-    """Against the same in PyTorch's operations and float64, at sizes that fill no tile."""
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param({"channels": 3, "mixing": "half_glu"}, id="half_glu, pixels"),
+        pytest.param({"vocabulary": 7, "pooling": "none"}, id="tokens"),
+    ],
+)
+def test_kernels_of_the_gpu(
+    config: dict[str, Any], sizes: tuple[int, int, int], dtype: torch.dtype, batch: int, monkeypatch: Any
+) -> None:
+    """A whole stream against the model in float64; others change its state and weights between steps."""
     from linrnn.streaming import gpu
 
+    monkeypatch.setattr("linrnn.streaming._kernels", lambda *_: gpu)
+    monkeypatch.setattr(gpu, "PROGRAMS", 20)  # else so small a model has no tiles of many rows
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = _model(torch.float32, vocabulary=7, mixing=mixing, d_model=20, d_state=17).to(device)
-    weights = fold(model, dtype)
-    exact = type(weights)(*(t.double() for t in weights))
-    cores, total, steps = model.initial_state(batch)
-    states = torch.stack(cores).normal_()
-    twins = states.double(), total.clone(), steps.clone()
-    step, expected = gpu.stepper(weights, states, total, steps, 0.0, mean), reference.stepper(exact, *twins, 0.0, mean)
-    for tokens in _inputs(model, batch).unbind(1)[:2]:
-        assert relative_error(step(tokens).cpu(), expected(tokens).cpu()) < TOLERANCE[dtype]
-    for came, wanted in zip((states, total, steps), twins, strict=True):
-        assert relative_error(came.cpu(), wanted.cpu()) < TOLERANCE[dtype]
+    d_model, d_state, depth = sizes
+    model = _model(torch.float32, d_model=d_model, d_state=d_state, depth=depth, **config).to(device)
+    exact = copy.deepcopy(model).double()
+    stream, inputs = Stream(model, batch, dtype=dtype), _inputs(model, batch)
+    given = inputs.double() if inputs.is_floating_point() else inputs
+    state = exact.initial_state(batch)
+    for k in range(4):
+        if k == 1:
+            state = linrnn.ModelState(tuple(torch.randn_like(x) for x in state.cores), *state[1:])
+            stream.state = state
+        if k == 2:
+            anew = torch.arange(batch, device=device) % 3 == 0
+            stream.reset(anew)
+            for tensor in (*state.cores, *state[1:]):
+                tensor.masked_fill_(anew.view(-1, *[1] * (tensor.dim() - 1)), 0)
+        if k == 3:
+            for network in (model, exact):
+                with torch.no_grad():
+                    network.blocks[0].core.get_parameter("D").fill_(0.3)
+                    network.blocks[1].norm.bias.fill_(0.4)
+            stream.refresh()
+        expected, state = exact.step(given[:, k], state)
+        assert relative_error(stream.step(inputs[:, k]).cpu(), expected.cpu()) < TOLERANCE[dtype]
+        for ours, theirs in zip((*stream.state.cores, *stream.state[1:]), (*state.cores, *state[1:]), strict=True):
+            assert relative_error(ours.cpu(), theirs.cpu()) < TOLERANCE[dtype]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_more_channels_than_the_kernels_encode(monkeypatch: Any) -> None:
+    from linrnn.streaming import gpu
+
+    monkeypatch.setattr("linrnn.streaming._kernels", lambda *_: gpu)
+    model = _model(torch.float32, channels=gpu.CHANNELS + 1).to("cuda" if torch.cuda.is_available() else "cpu")
+    _check_steps(Stream(model, 2), model, _inputs(model, 2), 1e-5)
+
+
+@pytest.mark.parametrize("mixing", ["glu", "half_glu"])
+def test_weights_apart(mixing: str) -> None:
+    """What the states add is known before a step: the same numbers in another order."""
+    model = _model(torch.float64, channels=3, mixing=mixing)
+    (w, apart), n = (fold(model, torch.float64), fold_apart(model, torch.float64)), torch.randn(6, dtype=torch.float64)
+    for i, state in enumerate(torch.randn(2, 2, 5, dtype=torch.float64)):
+        after = multiply(w.lam[i].view(2, 5), state).flatten() + w.B[i] @ n + w.b[i]
+        came = apart.CL[i] @ state.flatten() + apart.CB[i] @ n + apart.ce[i]
+        assert relative_error(came, w.C[i] @ after + w.d[i] * n + w.e[i]) < 1e-12
+    assert all(torch.equal(getattr(apart, name), getattr(w, name)) for name in set(w._fields) & set(apart._fields))
+
+
+def test_weights_apart_are_rounded_once() -> None:
+    model = _model(torch.float32, channels=3)
+    exact, low = fold_apart(copy.deepcopy(model).double(), torch.float64), fold_apart(model, torch.bfloat16)
+    for name in ("CL", "CB", "B", "W"):
+        assert torch.equal(getattr(low, name), getattr(exact, name).to(torch.bfloat16))
+    assert low.ce.dtype == low.lam.dtype == torch.float32
 
 
 @pytest.mark.gpu
@@ -306,6 +364,22 @@ def test_on_the_gpu(kind: dict[str, int], dtype: torch.dtype, batch: int) -> Non
     assert relative_error(came.cpu(), expected) < 2 * TOLERANCE[dtype]
     stream.reset()
     assert torch.equal(_run(stream, inputs), came)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("batch", [1, 200, 1024], ids="batch {}".format)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("mixing", ["glu", "half_glu"])
+def test_whole_tiles_on_the_gpu(mixing: str, dtype: torch.dtype, batch: int) -> None:
+    """At the size of the benchmark, whose tiles are larger than those of small models."""
+    model = _model(torch.float32, channels=3, d_model=512, d_state=384, depth=6, mixing=mixing).cuda()
+    inputs, exact = _inputs(model, batch), copy.deepcopy(model).double()
+    stream, state = Stream(model, batch, dtype=dtype), exact.initial_state(batch)
+    for step in inputs.unbind(1):
+        expected, state = exact.step(step.double(), state)
+        assert relative_error(stream.step(step).cpu(), expected.cpu()) < TOLERANCE[dtype]
+    for ours, theirs in zip(stream.state.cores, state.cores, strict=True):
+        assert relative_error(ours.cpu(), theirs.cpu()) < TOLERANCE[dtype]
 
 
 @pytest.mark.gpu
@@ -378,4 +452,6 @@ def _inputs(model: linrnn.Model, batch: int) -> Tensor:
     parameter = next(model.parameters())
     if model.config.vocabulary is not None:
         return torch.randint(model.config.vocabulary, (batch, LENGTH), device=parameter.device)
-    return torch.randn(batch, LENGTH, 3, device=parameter.device).to(parameter.dtype)
+    channels = model.config.channels
+    assert channels is not None
+    return torch.randn(batch, LENGTH, channels, device=parameter.device).to(parameter.dtype)

@@ -34,7 +34,7 @@ def gpu_rows(
     depth: int = 6,
     seconds: float = 0.5,
 ) -> Iterator[Row]:
-    """The time of one step of a stream, of its products alone, and of reading weights and states once."""
+    """The time of one step of a stream, of the model's products alone, and of reading weights and states once."""
     bandwidth = measure.copy_bandwidth(device)
     model = Model(config(H, N, depth)).to(device).eval()
     for dtype in dtypes:
@@ -64,7 +64,10 @@ def compare(read: int, bandwidth: float, us: float) -> Row:
 
 
 def bytes_of(model: Model, batch: int, dtype: torch.dtype) -> int:
-    """Of the weights that a stream keeps, their matrices in this type, and of the states; a step reads each once."""
+    """Of a model's folded weights, their matrices in this type, and of the states: what a step needs to know.
+
+    Whoever reads each once has read the least; the kernels of a GPU keep C·Λ and C·B for C and read somewhat more.
+    """
     cores, total, steps = model.initial_state(batch)
     return sum(tensor.nbytes for tensor in (*fold(model, dtype), *cores, total, steps))
 

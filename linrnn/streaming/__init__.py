@@ -15,7 +15,7 @@ from linrnn.errors import check_integer, shape, wrong_type, wrong_value
 from linrnn.model import Model, ModelState
 from linrnn.recurrence.op import carry_dtype
 from linrnn.streaming import reference
-from linrnn.streaming.weights import LayerWeights, Weights, fold, fold_layer
+from linrnn.streaming.weights import Apart, LayerWeights, Weights, fold, fold_layer
 
 __all__ = ["Stream"]
 
@@ -54,9 +54,9 @@ class Stream:
         self._dtype = parameter.dtype
         self._state = model.initial_state(batch)
         self._inputs = _no_inputs(model, batch)
-        self._weights: Weights | LayerWeights | Model | Core
-        kernels = _kernels(model, batch, self.dtype)
-        self._weights = copy.deepcopy(model) if kernels is None else _fold(model, self.dtype)
+        self._weights: Weights | Apart | LayerWeights | Model | Core
+        self._kernels = kernels = _kernels(model, batch, self.dtype)
+        self._weights = copy.deepcopy(model) if kernels is None else _fold(model, self.dtype, kernels)
         if kernels is None:
             step = _own_stepper(self._weights, self._state, self.dtype)
         elif isinstance(model, Model):
@@ -134,13 +134,15 @@ class Stream:
         if isinstance(self._weights, nn.Module):
             self._weights.load_state_dict(self.model.state_dict())
             return
-        for ours, theirs in zip(self._weights, _fold(self.model, self.dtype), strict=True):
+        for ours, theirs in zip(self._weights, _fold(self.model, self.dtype, self._kernels), strict=True):
             ours.copy_(theirs)
 
 
-def _fold(model: Model | Core, dtype: torch.dtype) -> Weights | LayerWeights:
+def _fold(model: Model | Core, dtype: torch.dtype, kernels: ModuleType | None) -> Weights | Apart | LayerWeights:
+    """What the kernels take: some have a form of their own."""
     if isinstance(model, Model):
-        return fold(model, dtype)
+        weights: Weights | Apart = getattr(kernels, "fold", fold)(model, dtype)
+        return weights
     assert isinstance(model, LRU)
     return fold_layer(model, dtype)
 

@@ -1,9 +1,13 @@
-"""One step of a model of LRUs on NVIDIA GPUs: three Triton kernels a block, each a matrix product and what follows it.
+"""One step of a model of LRUs on NVIDIA GPUs: Triton kernels, each a matrix product and what follows it.
 
-With one sequence a step takes the time of its launches, of which there should be few. On Hopper and later GPUs a kernel
-starts while the one before it still runs, asks for its weights, and waits before it reads what that one writes. With
-many sequences the products are tiles on tensor cores. The residual x and the states are kept in float32; products read
-copies in the type of the matrices.
+What a block takes from its state is y = C·Λ·state, of the state before the step: one kernel computes it for all blocks
+at once, before the first. The states move by B·n, where n is what came into a block: one kernel does that for all
+blocks, after the last. What has to be done block after block is then two products each, and the time of a step is that
+of few kernels which wait for each other.
+
+On Hopper and later GPUs a kernel starts while the one before it still runs, asks for its weights, and waits before it
+reads what that one, or any before it, writes. With many sequences the products are tiles on tensor cores. The residual
+x and the states are kept in float32; products read copies in the type of the matrices.
 """
 
 from collections.abc import Callable
@@ -17,57 +21,78 @@ from torch import Tensor
 
 from linrnn.recurrence.gpu import FUSED, early, settle
 from linrnn.streaming.reference import encode
-from linrnn.streaming.weights import Weights
+from linrnn.streaming.weights import Apart, fold_apart
 
 FEW = 16  # sequences, in float32
-# Of many sequences in half precision, for each kernel: columns of a tile, how deep a piece of the product is, and how
-# many pieces are on their way; and the shared memory that these take, which not every GPU has.
-INTO, OUT, MIX = (32, 64, 5), (64, 128, 4), (64, 128, 3)
-SHARED = 160 * 1024
+# Of many sequences in half precision, for each kernel: rows (sequences) and columns of a tile, how deep a piece of the
+# product is, how many pieces are on their way, and warps.
+MANY = {
+    "recall": (128, 256, 64, 3, 8),
+    "out": (64, 64, 128, 4, 4),
+    "mix": (64, 64, 128, 3, 4),
+    "into": (64, 64, 64, 4, 4),
+}
+SHARED = 192 * 1024  # bytes of shared memory that these may take, which not every GPU has
+PROGRAMS = 64  # at least: where there would be fewer, tiles have fewer rows
+ONE = (4, 1)  # of a single sequence: columns and warps of a program; one warp sums up without waiting for others
+CHANNELS = 8  # at most, that a kernel of ours encodes
+
+fold = fold_apart  # the weights that `stepper` takes
 
 
 def stepper(
-    weights: Weights, states: Tensor, total: Tensor, steps: Tensor, eps: float, mean: bool
+    weights: Apart, states: Tensor, total: Tensor, steps: Tensor, eps: float, mean: bool
 ) -> Callable[[Tensor], Tensor]:
     """As that of the reference, for batch norm and anything but float64."""
     assert eps == 0
-    w, (batch, H), N = weights, total.shape, states.shape[3]
+    w, (batch, H), (depth, _, _, N) = weights, total.shape, states.shape
     half = w.w.shape[1] == H
-    into_grid, into = _tiles(batch, N, H, w.B, INTO, both=True)
-    out_grid, out = _tiles(batch, H, 2 * N, w.C, OUT, both=False)
-    mix_grid, mix = _tiles(batch, H, H, w.W, MIX, both=not half)
-    block = min(1024, triton.next_power_of_2(H))
+    recall_grid, recall = _tiles("recall", (batch, H, 2 * N), w.CL, blocks=depth)
+    out_grid, out = _tiles("out", (batch, H, H), w.CB)
+    mix_grid, mix = _tiles("mix", (batch, H, H), w.W, both=not half)
+    into_grid, into = _tiles("into", (batch, N, H), w.B, blocks=depth, both=True)
+    lines = {"H": H, "BLOCK": min(1024, triton.next_power_of_2(H)), "EARLY": out["EARLY"], "num_warps": 1, **FUSED}
 
     def step(inputs: Tensor) -> Tensor:
-        x = encode(inputs, w)
-        x_low, h, pooled = x.to(w.B.dtype), torch.empty_like(x, dtype=w.W.dtype), torch.empty_like(x)
-        for i, state in enumerate(states):
-            low = state if state.dtype == w.C.dtype else torch.empty_like(state, dtype=w.C.dtype)
-            _into[into_grid](x_low, w.B[i], w.b[i], w.lam[i], state, low, batch, H=H, N=N, **into)
-            _out[out_grid](low, w.C[i], w.d[i], w.e[i], x, h, batch, H=H, N=N, **out)
-            _mix[mix_grid](h, w.W[i], w.w[i], x, x_low, batch, H=H, HALF=half, **mix)
-        _pool[(batch,)](x, total, steps, pooled, H=H, MEAN=mean, BLOCK=block, num_warps=1, **FUSED)
+        few = inputs.shape[1] if inputs.is_floating_point() and inputs.shape[1] <= CHANNELS else 0
+        x = states.new_empty(batch, H) if few else encode(inputs, w.encoder, w.encoder_bias)
+        y, h, pooled = x.new_empty(depth, batch, H), torch.empty_like(x, dtype=w.W.dtype), torch.empty_like(x)
+        n = x.new_empty(depth + 1, batch, H, dtype=w.B.dtype)  # what comes into each block, and out of the last
+        _encode[(batch,)](inputs.contiguous(), w.encoder, w.encoder_bias, x, n, CHANNELS=few, **lines)
+        _recall[recall_grid](states, w.CL, w.ce, y, batch, H=H, N=N, **recall)
+        for i in range(depth):
+            _out[out_grid](n[i], w.CB[i], y[i], h, batch, H=H, **out)
+            _mix[mix_grid](h, w.W[i], w.w[i], x, n[i + 1], batch, H=H, HALF=half, **mix)
+        _into[into_grid](n, w.B, w.b, w.lam, states, batch, H=H, N=N, **into)
+        _pool[(batch,)](x, total, steps, pooled, MEAN=mean, launch_pdl=lines["EARLY"], **lines)
         return F.linear(pooled, w.head, w.head_bias)
 
     return step
 
 
 def _tiles(
-    batch: int, width: int, depth: int, matrix: Tensor, many: tuple[int, int, int], *, both: bool
-) -> tuple[tuple[int, int], dict[str, Any]]:
-    """The grid and the options of a product (batch, depth) × (depth, width), or of two such products side by side."""
-    stages = 3  # the compiler's default
+    kernel: str, sizes: tuple[int, int, int], matrix: Tensor, *, blocks: int = 1, both: bool = False
+) -> tuple[tuple[int, int, int], dict[str, Any]]:
+    """The grid and the options of products (batch, depth) × (depth, width), or of two such products side by side."""
+    batch, width, depth = sizes
+    half = matrix.dtype != torch.float32
+    stages, warps = 3, 4  # the compiler's defaults
     if batch == 1:  # all of a few rows of the matrix at once
-        rows, columns, deep = 1, 4, min(1024, triton.next_power_of_2(depth))
+        rows, deep = 1, triton.next_power_of_2(depth)
+        columns, warps = ONE
+        columns = min(columns, max(1, 4096 // deep // (1 + both)))  # as many as a warp has room for
+    elif batch > 32 and half and _shared_memory(matrix.device) >= SHARED:
+        rows, columns, deep, stages, warps = MANY[kernel]
+        rows = min(rows, triton.next_power_of_2(batch))
+        while rows > 16 and triton.cdiv(width, columns) * triton.cdiv(batch, rows) * blocks < PROGRAMS:
+            rows //= 2
     else:
         rows = min(64, max(16, triton.next_power_of_2(batch)))
         columns = 16 if rows < 64 else 32 if both else 64
-        deep = 32 if matrix.dtype == torch.float32 else 64
-        if rows == 64 and matrix.dtype != torch.float32 and _shared_memory(matrix.device) >= SHARED:
-            columns, deep, stages = many
+        deep = 64 if half else 32
     options = {"ROWS": rows, "COLUMNS": columns, "DEPTH": deep, "EARLY": early(matrix.device), **FUSED}
-    options |= {"launch_pdl": options["EARLY"], "num_stages": stages}
-    return (triton.cdiv(width, columns), triton.cdiv(batch, rows)), options
+    options |= {"launch_pdl": options["EARLY"], "num_stages": stages, "num_warps": warps}
+    return (triton.cdiv(width, columns), triton.cdiv(batch, rows), blocks), options
 
 
 def _shared_memory(device: torch.device) -> int:
@@ -78,58 +103,109 @@ def _shared_memory(device: torch.device) -> int:
 
 
 @triton.jit
-def _into(
-    x, B, b, lam, state, low, batch, H: tl.constexpr, N: tl.constexpr,
+def _encode(
+    inputs, encoder, bias, x, n,
+    CHANNELS: tl.constexpr, H: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """x of numbers, or as it is where there are no CHANNELS; and n, the same for products. A program a sequence."""
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
+    row = tl.program_id(0).to(tl.int64)
+    for start in range(0, H, BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        at, inside = row * H + column, column < H
+        if CHANNELS > 0:
+            here = tl.load(bias + column, mask=inside)
+            for c in tl.static_range(CHANNELS):
+                u = tl.load(inputs + row * CHANNELS + c).to(tl.float32)
+                here += u * tl.load(encoder + column * CHANNELS + c, mask=inside)
+            tl.store(x + at, here, mask=inside)
+        else:
+            here = tl.load(x + at, mask=inside)
+        tl.store(n + at, here.to(n.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _recall(
+    state, CL, ce, y, batch, H: tl.constexpr, N: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """state = λ·state + B·x + b, and the same in the type of the matrices."""
+    """y = CL·state + ce, of all blocks."""
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
+    block = tl.program_id(2).to(tl.int64)
     row, column = _place(ROWS, COLUMNS)
-    there, inside, at = _tile(row, column, batch, N, 2 * N)
-    l_re, l_im = _vector(lam, column, there), _vector(lam + N, column, there)
-    b_re, b_im = _vector(b, column, there), _vector(b + N, column, there)
-    x_re, x_im = tl.load(state + at, mask=inside), tl.load(state + N + at, mask=inside)
-    re, im = _products(x, B, N, True, row, column, batch, N, H, ROWS, COLUMNS, DEPTH, EARLY)
-    re += l_re * x_re - l_im * x_im + b_re
-    im += l_re * x_im + l_im * x_re + b_im
-    _store(state, low, at, re, inside)
-    _store(state + N, low + N, at, im, inside)
+    there, inside, at = _tile(row, column, batch, H, H)
+    ce_here = _vector(ce + block * H, column, there)
+    state += block * batch * (2 * N)
+    CL += block * (H * 2 * N)
+    CLx, _, _ = _products(state, CL, 0, False, None, row, column, batch, H, 2 * N, ROWS, COLUMNS, DEPTH, False)
+    if EARLY:  # the encoder runs beside this kernel, and those that come wait for this one only
+        tl.extra.cuda.gdc_wait()
+    tl.store(y + block * batch * H + at, CLx + ce_here, mask=inside)
 
 
 @triton.jit
 def _out(
-    state, C, d, e, x, h, batch, H: tl.constexpr, N: tl.constexpr,
+    n, CB, y, h, batch, H: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """h = gelu(C·state + d ⊙ x + e)."""
+    """h = gelu(CB·n + y)."""
     row, column = _place(ROWS, COLUMNS)
-    there, inside, at = _tile(row, column, batch, H, H)
-    d_here, e_here = _vector(d, column, there), _vector(e, column, there)
-    y, _ = _products(state, C, 0, False, row, column, batch, H, 2 * N, ROWS, COLUMNS, DEPTH, EARLY)
-    z = y + d_here * tl.load(x + at, mask=inside) + e_here
+    _, inside, at = _tile(row, column, batch, H, H)
+    CBn, _, y_here = _products(n, CB, 0, False, y, row, column, batch, H, H, ROWS, COLUMNS, DEPTH, EARLY)
+    z = CBn + y_here
     gelu = 0.5 * z * (1 + tl.erf(0.7071067811865476 * z))
     tl.store(h + at, gelu.to(h.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def _mix(
-    h, W, w, x, x_low, batch, H: tl.constexpr, HALF: tl.constexpr,
+    h, W, w, x, n, batch, H: tl.constexpr, HALF: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """x = x + v ⊙ σ(gate), where [v, gate] = W·h + w; or v = h and gate = W·h + w."""
+    """x = x + v ⊙ σ(gate), where [v, gate] = W·h + w; or v = h and gate = W·h + w. And n, the same for products."""
     row, column = _place(ROWS, COLUMNS)
     there, inside, at = _tile(row, column, batch, H, H)
     w_here, w_there = _vector(w, column, there), _vector(w if HALF else w + H, column, there)
-    one, two = _products(h, W, H, not HALF, row, column, batch, H, H, ROWS, COLUMNS, DEPTH, EARLY)
+    one, two, x_here = _products(h, W, H, not HALF, x, row, column, batch, H, H, ROWS, COLUMNS, DEPTH, EARLY)
     if HALF:
         v, gate = tl.load(h + at, mask=inside).to(tl.float32), one + w_here
     else:
         v, gate = one + w_here, two + w_there
-    _store(x, x_low, at, tl.load(x + at, mask=inside) + v / (1 + tl.exp(-gate)), inside)
+    x_here += v / (1 + tl.exp(-gate))
+    tl.store(x + at, x_here, mask=inside)
+    tl.store(n + at, x_here.to(n.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def _pool(x, total, steps, pooled, H: tl.constexpr, MEAN: tl.constexpr, BLOCK: tl.constexpr):
+def _into(
+    n, B, b, lam, state, batch, H: tl.constexpr, N: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """state = λ·state + B·n + b, of all blocks."""
+    block = tl.program_id(2).to(tl.int64)
+    row, column = _place(ROWS, COLUMNS)
+    there, inside, at = _tile(row, column, batch, N, 2 * N)
+    lam += block * (2 * N)
+    b += block * (2 * N)
+    state += block * batch * (2 * N)
+    l_re, l_im = _vector(lam, column, there), _vector(lam + N, column, there)
+    b_re, b_im = _vector(b, column, there), _vector(b + N, column, there)
+    # only this kernel writes states: those of the step before have long been there
+    x_re, x_im = tl.load(state + at, mask=inside), tl.load(state + N + at, mask=inside)
+    n += block * batch * H
+    B += block * (2 * N * H)
+    re, im, _ = _products(n, B, N, True, None, row, column, batch, N, H, ROWS, COLUMNS, DEPTH, EARLY)
+    tl.store(state + at, re + l_re * x_re - l_im * x_im + b_re, mask=inside)
+    tl.store(state + N + at, im + l_re * x_im + l_im * x_re + b_im, mask=inside)
+
+
+@triton.jit
+def _pool(x, total, steps, pooled, H: tl.constexpr, MEAN: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr):
     """One more step of each sequence, by a program of one warp: others might read its number when it is written."""
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     count = tl.load(steps + row) + 1
     for start in range(0, H, BLOCK):
@@ -144,39 +220,65 @@ def _pool(x, total, steps, pooled, H: tl.constexpr, MEAN: tl.constexpr, BLOCK: t
 
 @triton.jit
 def _products(
-    a, W, second, BOTH: tl.constexpr, row, column, batch, width: tl.constexpr, depth: tl.constexpr,
+    a, W, second, BOTH: tl.constexpr, beside, row, column, batch, width: tl.constexpr, depth: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """A tile of a·Wᵀ, and where BOTH the same with the rows of W from `second` on: a (batch, depth), W (·, depth)."""
+    """A tile of a·Wᵀ, where BOTH the same with the rows of W from `second` on, and where given the tile of `beside`.
+
+    a (batch, depth) and `beside` (batch, width) are what kernels before this one write; W (·, depth) is always there.
+    """
     if EARLY:
         tl.extra.cuda.gdc_launch_dependents()
-        if ROWS > 1:
-            tl.extra.cuda.gdc_wait()
     one = tl.zeros((ROWS, COLUMNS), tl.float32)
     two = tl.zeros((ROWS, COLUMNS), tl.float32)
-    W_at = W + column[:, None] * depth
-    for start in range(0, depth, DEPTH):
-        k = (start + tl.arange(0, DEPTH))[None, :]
-        there = (column < width)[:, None] & (k < depth)
-        W_one = tl.load(W_at + k, mask=there, other=0.0)
+    if depth <= DEPTH:  # the weights are on their way while this kernel waits
+        k = tl.arange(0, DEPTH)
+        W_one = _piece(W, column, k, width, depth)
         if BOTH:
-            W_two = tl.load(W_at + second * depth + k, mask=there, other=0.0)
-        if EARLY and ROWS == 1:  # by now the weights are on their way
+            W_two = _piece(W + second * depth, column, k, width, depth)
+        if EARLY:
             tl.extra.cuda.gdc_wait()
-        left = tl.load(a + row[:, None] * depth + k, mask=(row < batch)[:, None] & (k < depth), other=0.0)
+        left = _piece(a, row, k, batch, depth)
+        here = _beside(beside, row, column, batch, width)
         one = _add_product(one, left, W_one, ROWS)
         if BOTH:
             two = _add_product(two, left, W_two, ROWS)
-    return one, two
+    else:
+        if EARLY:
+            tl.extra.cuda.gdc_wait()
+        here = _beside(beside, row, column, batch, width)
+        for start in range(0, depth, DEPTH):
+            k = start + tl.arange(0, DEPTH)
+            left = _piece(a, row, k, batch, depth)
+            one = _add_product(one, left, _piece(W, column, k, width, depth), ROWS)
+            if BOTH:
+                two = _add_product(two, left, _piece(W + second * depth, column, k, width, depth), ROWS)
+    return one, two, here
+
+
+@triton.jit
+def _piece(matrix, row, k, rows, depth: tl.constexpr):
+    inside = (row < rows)[:, None] & (k < depth)[None, :]
+    return tl.load(matrix + row[:, None] * depth + k[None, :], mask=inside, other=0.0)
+
+
+@triton.jit
+def _beside(matrix, row, column, batch, width: tl.constexpr):
+    """Asked for before the product, to be there after it."""
+    if matrix is None:
+        return 0.0
+    else:  # noqa: RET505
+        _, inside, at = _tile(row, column, batch, width, width)
+        return tl.load(matrix + at, mask=inside)
 
 
 @triton.jit
 def _add_product(to, a, W, ROWS: tl.constexpr):
-    """to + a·Wᵀ: the sums of products for a single row of a, else on tensor cores."""
+    """to + a·Wᵀ, of a in the type of W: the sums of products for a single row of a, else on tensor cores."""
     if ROWS == 1:
         return to + tl.sum(a.to(tl.float32) * W.to(tl.float32), axis=1)[None, :]
     else:  # noqa: RET505
-        return tl.dot(a, tl.trans(W), to, input_precision="ieee")
+        return tl.dot(a.to(W.dtype), tl.trans(W), to, input_precision="ieee")
 
 
 @triton.jit
@@ -198,11 +300,4 @@ def _vector(pointer, column, there):
     return tl.load(pointer + column[None, :], mask=there, other=0.0)
 
 
-@triton.jit
-def _store(pointer, low, at, x, inside):
-    """In float32, and in the type of the matrices for the product to come."""
-    tl.store(pointer + at, x, mask=inside)
-    tl.store(low + at, x.to(low.dtype.element_ty), mask=inside)
-
-
-settle(_into, _out, _mix, _pool)
+settle(_encode, _recall, _out, _mix, _into, _pool)

@@ -24,7 +24,7 @@ def stepper(
     w = weights
 
     def step(inputs: Tensor) -> Tensor:
-        x = encode(inputs, w)
+        x = encode(inputs, w.encoder, w.encoder_bias)
         for i, state in enumerate(states):
             n = F.layer_norm(x, x.shape[1:], eps=eps) if eps > 0 else x
             Bn = _linear(n, w.B[i], w.b[i])
@@ -51,11 +51,11 @@ def layer_stepper(weights: LayerWeights, state: Tensor) -> Callable[[Tensor], Te
     return step
 
 
-def encode(inputs: Tensor, w: Weights) -> Tensor:
+def encode(inputs: Tensor, encoder: Tensor, bias: Tensor) -> Tensor:
     """Tokens (batch,) or numbers (batch, channels) to (batch, H)."""
     if inputs.is_floating_point():
-        return F.linear(inputs.to(w.encoder.dtype), w.encoder, w.encoder_bias)
-    return F.embedding(inputs, w.encoder)
+        return F.linear(inputs.to(encoder.dtype), encoder, bias)
+    return F.embedding(inputs, encoder)
 
 
 def _linear(x: Tensor, matrix: Tensor, bias: Tensor) -> Tensor:
