@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.recurrence import op
+from linrnn.recurrence.affine import affine_scan
 from linrnn.recurrence.planes import multiply
 
 
@@ -104,20 +105,19 @@ def chunked(
     into, inside = weights.of_u.to(weights.of_x.dtype).split(rows)
     b_into = None if weights.bias is None else weights.bias[: rows[0]]
 
-    chunks = u.reshape(-1, c * H)
+    chunks = u.reshape(batch, length // c, c * H).to(into.dtype)
     initial = initial.unsqueeze(1)
     if ways == 2:  # the other direction starts from nothing
         initial = torch.cat([initial, torch.zeros_like(initial)], dim=1)
-    ends = F.linear(chunks, into, b_into).view(batch, length // c, ways, 2, N)
     borders = None if offsets is None else offsets // c
-    starts, final = op.scan_before(ends, weights.lam, initial, None, False, borders)
+    if b_into is None:
+        ends = F.linear(chunks, into).view(batch, length // c, ways, 2, N)
+        starts, final = op.scan_before(ends, weights.lam, initial, None, False, borders)
+    else:
+        starts, final = affine_scan(chunks, into, b_into, weights.lam, initial, True, borders)
     y = F.linear(starts.flatten(2).flatten(0, 1), weights.of_x)
-    return _add_linear(y, chunks, inside).view(u.shape), starts[:, :, 0], final[:, 0]
-
-
-def _add_linear(y: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-    """y + x·weightᵀ in one product, in the type of y."""
-    return torch.addmm(y, x.to(y.dtype), weight.to(y.dtype).t())
+    y = torch.addmm(y, chunks.flatten(0, 1), inside.t())  # in one product
+    return y.view(u.shape), starts[:, :, 0], final[:, 0]
 
 
 def _powers(lam: Tensor, c: int) -> Tensor:
