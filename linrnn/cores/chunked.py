@@ -38,12 +38,13 @@ class Weights(NamedTuple):
     bias: Tensor | None = None  # (rows,), added to the products with u
 
 
-def chunk_size(length: int, H: int, N: int) -> int:
+def chunk_size(length: int, H: int, N: int, bidirectional: bool = False) -> int:
     """The c that takes the least time on a GPU in half precision; 1 where a scan of every step does.
 
-    Arithmetic grows with c·H² and the traffic of states falls with N/c: their sum is least near c = √N/H.
+    Arithmetic grows with c·H² and the traffic of states falls with N/c: their sum is least near c = √N/H. Two scans of
+    every step would read B·u twice; with c = 2 what goes into both states is as much as B·u, and each reads its half.
     """
-    c: int = 2 ** round(math.log2(max(26 * math.sqrt(N) / H, 1)))
+    c: int = 2 ** round(math.log2(max(26 * math.sqrt(N) / H, 2 if bidirectional else 1)))
     while length % c:  # not math.gcd, through which the compiler cannot see where lengths change
         c //= 2
     return c

@@ -233,7 +233,7 @@ class LRU(Core):
             return 1
         if transforms.active():  # the scan of every step goes through them
             return 1
-        return chunk_size(u.shape[1], self.d_model, self.d_state)
+        return chunk_size(u.shape[1], self.d_model, self.d_state, self.bidirectional)
 
     def _state_inside(self, u: Tensor, starts: Tensor, lengths: Tensor, c: int) -> Tensor:
         """The state after the last real step, from that at the start of its chunk."""

@@ -1,6 +1,7 @@
 """The LRU over chunks computes the same map as step by step, and so do its gradients."""
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -242,6 +243,16 @@ def test_the_size_of_a_chunk_divides_the_length_and_falls_with_the_width() -> No
     assert sizes[-1] == 1
     assert all(length % chunk_size(length, 64, 256) == 0 for length in range(1, 100))
     assert chunk_size(2047, 64, 256) == 1
+
+
+def test_both_directions_go_over_chunks_whatever_the_width() -> None:
+    """In half precision on a GPU, where two steps divide the length."""
+    sizes = {H: [chunk_size(length, H, 256, bidirectional=True) for length in (2048, 1026, 2047)] for H in (64, 2048)}
+    assert sizes == {64: [8, 2, 1], 2048: [2, 2, 1]}
+    options: Any = {"is_cuda": True, "device": torch.device("cuda"), "shape": (1, 64, 512)}
+    u, single = (SimpleNamespace(**options, dtype=dtype) for dtype in (torch.bfloat16, torch.float32))
+    one, both = linrnn.LRU(512, 384), linrnn.LRU(512, 384, bidirectional=True)
+    assert [layer._chunk(each) for layer in (one, both) for each in (u, single)] == [1, 1, 2, 1]  # type: ignore[arg-type]
 
 
 def test_the_compiler_sees_the_size_of_a_chunk_where_lengths_change() -> None:
