@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import linrnn
 
@@ -128,3 +129,15 @@ def _states(lam: Array, v: Array, x: Array) -> tuple[Array, Array]:
         x = lam * x + v[k]
         states[k] = x
     return states, x
+
+
+class Operations(TorchDispatchMode):
+    """The names of what runs inside."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))

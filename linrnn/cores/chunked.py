@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.recurrence import op
+from linrnn.recurrence.affine import affine_scan
 from linrnn.recurrence.planes import multiply
 
 
@@ -37,12 +38,13 @@ class Weights(NamedTuple):
     bias: Tensor | None = None  # (rows,), added to the products with u
 
 
-def chunk_size(length: int, H: int, N: int) -> int:
+def chunk_size(length: int, H: int, N: int, bidirectional: bool = False) -> int:
     """The c that takes the least time on a GPU in half precision; 1 where a scan of every step does.
 
-    Arithmetic grows with c·H² and the traffic of states falls with N/c: their sum is least near c = √N/H.
+    Arithmetic grows with c·H² and the traffic of states falls with N/c: their sum is least near c = √N/H. Two scans of
+    every step would read B·u twice; with c = 2 what goes into both states is as much as B·u, and each reads its half.
     """
-    c: int = 2 ** round(math.log2(max(26 * math.sqrt(N) / H, 1)))
+    c: int = 2 ** round(math.log2(max(26 * math.sqrt(N) / H, 2 if bidirectional else 1)))
     while length % c:  # not math.gcd, through which the compiler cannot see where lengths change
         c //= 2
     return c
@@ -104,15 +106,17 @@ def chunked(
     into, inside = weights.of_u.to(weights.of_x.dtype).split(rows)
     b_into = None if weights.bias is None else weights.bias[: rows[0]]
 
-    chunks = u.reshape(-1, c * H)
+    chunks = u.reshape(batch, length // c, c * H).to(into.dtype)
     initial = initial.unsqueeze(1)
     if ways == 2:  # the other direction starts from nothing
         initial = torch.cat([initial, torch.zeros_like(initial)], dim=1)
-    ends = F.linear(chunks, into, b_into).view(batch, length // c, ways, 2, N)
     borders = None if offsets is None else offsets // c
-    starts, final = op.scan_before(ends, weights.lam, initial, None, False, borders)
-    states = starts.flatten(2).flatten(0, 1)
-    y = two_products(states, weights.of_x.to(states.dtype), chunks.to(states.dtype), inside.to(states.dtype))
+    if b_into is None:
+        ends = F.linear(chunks, into).view(batch, length // c, ways, 2, N)
+        starts, final = op.scan_before(ends, weights.lam, initial, None, False, borders)
+    else:
+        starts, final = affine_scan(chunks, into, b_into, weights.lam, initial, True, borders)
+    y = two_products(starts.flatten(2).flatten(0, 1), weights.of_x, chunks.flatten(0, 1), inside)
     return y.view(u.shape), starts[:, :, 0], final[:, 0]
 
 

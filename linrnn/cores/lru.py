@@ -13,6 +13,7 @@ from linrnn.cores.base import Core, last_real, output_dtype
 from linrnn.cores.chunked import Weights, chunk_size, chunked, fold, make
 from linrnn.errors import check_integer, wrong_value
 from linrnn.recurrence import op, scan_planes, transforms
+from linrnn.recurrence.affine import affine_scan
 from linrnn.recurrence.op import carry_dtype
 from linrnn.recurrence.planes import from_planes, multiply, spare
 
@@ -211,14 +212,20 @@ class LRU(Core):
             chunk = weights.of_u.shape[1]
             assert weights.bias is not None
             return y.view(len(x), -1, chunk), None, weights.bias[-chunk:]
-        C, *C_back = weights.of_x.split(weights.lam.numel(), dim=1)
-        Bu = F.linear(x, weights.of_u, weights.bias).unflatten(-1, weights.lam.shape)
-        states, _ = op.scan(Bu, weights.lam, initial, None, False, offsets)
-        y = F.linear(states.flatten(-2), C)
-        if C_back:
-            states, _ = op.scan(Bu, weights.lam, initial, None, True, offsets)
-            y = y + F.linear(states.flatten(-2), C_back[0])
+        if self.bidirectional:
+            y = self._folded_both_ways(x, weights, initial, offsets)
+        else:
+            given = (x.to(weights.of_u.dtype), weights.of_u, weights.bias, weights.lam, initial)
+            states, _ = affine_scan(*given, False, offsets)
+            y = F.linear(states.flatten(-2), weights.of_x)
         return y, self.D * scale, self.D * shift
+
+    def _folded_both_ways(self, x: Tensor, weights: Weights, initial: Tensor, offsets: Tensor | None) -> Tensor:
+        """y of a scan of every step: both directions walk the same B·u."""
+        Bu = F.linear(x, weights.of_u, weights.bias).unflatten(-1, weights.lam.shape)
+        one, other = (op.scan(Bu, weights.lam, initial, None, reverse, offsets)[0] for reverse in (False, True))
+        C, C_back = weights.of_x.split(weights.lam.numel(), dim=1)
+        return F.linear(one.flatten(-2), C) + F.linear(other.flatten(-2), C_back)
 
     def _chunk(self, u: Tensor) -> int:
         """How many steps go into one matrix product."""
@@ -226,7 +233,7 @@ class LRU(Core):
             return 1
         if transforms.active():  # the scan of every step goes through them
             return 1
-        return chunk_size(u.shape[1], self.d_model, self.d_state)
+        return chunk_size(u.shape[1], self.d_model, self.d_state, self.bidirectional)
 
     def _state_inside(self, u: Tensor, starts: Tensor, lengths: Tensor, c: int) -> Tensor:
         """The state after the last real step, from that at the start of its chunk."""

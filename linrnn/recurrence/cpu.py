@@ -61,9 +61,10 @@ def scan_backward(
     resets: Tensor | None,
     reverse: bool,
     offsets: Tensor | None = None,
+    sum_u: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     if offsets is not None:
-        return fallback.scan_backward(grad_states, grad_final, states, lam, initial, resets, reverse, offsets)
+        return fallback.scan_backward(grad_states, grad_final, states, lam, initial, resets, reverse, offsets, sum_u)
     grad_u = _empty(states.shape, lam.dtype)
     carry = grad_final.clone(memory_format=torch.contiguous_format)
     partial = torch.zeros_like(carry)
@@ -71,7 +72,8 @@ def scan_backward(
     arrays = [_flat(t, lam.dtype) for t in (grad_states, states, lam, initial, carry)]
     outputs = [_flat(grad_u, lam.dtype), _flat(partial, lam.dtype), _flat(grad_lam, torch.float64)]
     _share(_scan_backward, states, [*arrays, _flags(resets), reverse, *outputs, _stream(grad_u)])
-    return grad_u.to(states.dtype), grad_lam.sum(dim=0).to(lam.dtype), carry
+    sums = grad_lam.sum(dim=0).to(lam.dtype)
+    return grad_u.to(states.dtype), fallback.with_sum(sums, grad_u) if sum_u else sums, carry
 
 
 def _empty(shape: torch.Size, dtype: torch.dtype) -> Tensor:

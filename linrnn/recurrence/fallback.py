@@ -1,5 +1,6 @@
 """The reference behind the operator's interface, for devices that have no kernel of their own."""
 
+import torch
 from torch import Tensor
 
 from linrnn.recurrence import reference
@@ -23,11 +24,13 @@ def scan_backward(
     resets: Tensor | None,
     reverse: bool,
     offsets: Tensor | None = None,
+    sum_u: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     arguments = (from_planes(t.double()) for t in (grad_states, grad_final, states, lam, initial))
     gradients = reference.scan_backward(*arguments, reverse=reverse, resets=resets, offsets=offsets)
     grad_u, grad_lam, grad_initial = (to_planes(g) for g in gradients)
-    return grad_u.to(states.dtype), grad_lam.to(lam.dtype), grad_initial.to(initial.dtype)
+    sums = with_sum(grad_lam, grad_u) if sum_u else grad_lam
+    return grad_u.to(states.dtype), sums.to(lam.dtype), grad_initial.to(initial.dtype)
 
 
 def scan_before(
@@ -46,8 +49,16 @@ def scan_before_backward(
     resets: Tensor | None,
     reverse: bool,
     offsets: Tensor | None = None,
+    sum_u: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     arguments = (from_planes(t.double()) for t in (grad_states, grad_final, states, lam))
     gradients = reference.scan_before_backward(*arguments, reverse=reverse, resets=resets, offsets=offsets)
     grad_u, grad_lam, grad_initial = (to_planes(g) for g in gradients)
-    return grad_u.to(states.dtype), grad_lam.to(lam.dtype), grad_initial.to(grad_final.dtype)
+    sums = with_sum(grad_lam, grad_u) if sum_u else grad_lam
+    return grad_u.to(states.dtype), sums.to(lam.dtype), grad_initial.to(grad_final.dtype)
+
+
+def with_sum(grad_lam: Tensor, grad_u: Tensor) -> Tensor:
+    """dλ and after it, for each direction, the sum of ∂L/∂u over sequences and steps: (1 + directions, 2, N)."""
+    sums = grad_u.sum((0, 1)).view(-1, *grad_lam.shape)
+    return torch.cat([grad_lam.unsqueeze(0), sums.to(grad_lam.dtype)])

@@ -69,12 +69,14 @@ def scan_before_backward(
     resets: Tensor | None,
     reverse: bool,
     offsets: Tensor | None = None,
+    sum_u: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same walk the other way, with conj(λ) (see the reference), and dλ on it."""
-    partner = states.contiguous()
-    grad_u, grad_initial, partial = _run(grad_states, lam, grad_final, resets, not reverse, offsets, True, partner)
+    """The same walk the other way, with conj(λ) (see the reference), and dλ on it; `sum_u` as in `scan_backward`."""
+    given = (grad_states, lam, grad_final, resets, not reverse, offsets)
+    grad_u, grad_initial, partial = _run(*given, before=True, partner=states.contiguous(), sum_u=sum_u)
     assert partial is not None
-    return grad_u, add_up(partial), grad_initial
+    sums = add_up(partial)
+    return grad_u, sums if sum_u else sums[0], grad_initial
 
 
 def _run(
@@ -86,19 +88,21 @@ def _run(
     offsets: Tensor | None,
     before: bool,
     partner: Tensor | None = None,
+    sum_u: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The scans of all directions: the states after each step or before it, and the final ones.
 
     With a partner p, the states before the steps of a scan whose gradient this is: with conj(λ), and the sums of
-    conj(p)·x over the steps of each program.
+    conj(p)·x over the steps of each program, (programs, 1, 2, N). With `sum_u` those of x for each direction follow,
+    all zero but that of the program's own: (programs, 1 + directions, 2, N).
     """
     u, lam, initial = u.contiguous(), lam.contiguous(), initial.contiguous()
     if u.numel() == 0:
-        return torch.empty_like(u), initial.clone(), lam.new_zeros(1, *lam.shape)
+        return torch.empty_like(u), initial.clone(), lam.new_zeros(1, kinds(u, sum_u), *lam.shape)
     if _few(u, offsets):
         from linrnn.recurrence import gpu_long  # which takes functions from here
 
-        return gpu_long.run(u, lam, initial, resets, reverse, offsets, before, partner)
+        return gpu_long.run(u, lam, initial, resets, reverse, offsets, before, partner, sum_u=sum_u)
     if not before and _in_halves(u, resets, offsets, back=False):
         from linrnn.recurrence import gpu_halves
 
@@ -108,8 +112,8 @@ def _run(
     plan = _plan(u, BACKWARD if conjugate else FORWARD, offsets)
     partial = None
     if conjugate:  # of each program, for the caller to sum in a fixed order
-        partial = lam.new_empty(plan.batch * plan.directions, 2, plan.n)
-    options = _options(resets, offsets, reverse) | plan.options | {"EARLY": early(u.device)}
+        partial = lam.new_empty(plan.batch * plan.directions, kinds(u, sum_u), 2, plan.n)
+    options = _options(resets, offsets, reverse) | plan.options | {"EARLY": early(u.device), "SUM_U": sum_u}
     options |= {"BEFORE": before, "CONJUGATE": conjugate, "DIRECTIONS": plan.directions}
     with _on(u.device):
         arguments = (u, lam, initial, _flags(resets), offsets, states, final, partner, partial, plan.length)
@@ -126,14 +130,18 @@ def scan_backward(
     resets: Tensor | None,
     reverse: bool,
     offsets: Tensor | None = None,
+    sum_u: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """The operator; with `sum_u`, dλ and after it the sum of ∂L/∂u (see `fallback.with_sum`), from the same walk."""
     grad, grad_final, states = grad_states.contiguous(), grad_final.contiguous(), states.contiguous()
     lam, initial = lam.contiguous(), initial.contiguous()
     if states.numel() == 0:
-        return torch.empty_like(states), torch.zeros_like(lam), grad_final.clone()
-    grad_u, grad_initial, partial = _run_back(grad, lam, grad_final, resets, reverse, offsets, states, initial)
+        sums = lam.new_zeros(kinds(states, sum_u), *lam.shape)
+        return torch.empty_like(states), sums if sum_u else sums[0], grad_final.clone()
+    grad_u, grad_initial, partial = _run_back(grad, lam, grad_final, resets, reverse, offsets, states, initial, sum_u)
     assert partial is not None
-    return grad_u, add_up(partial), grad_initial
+    sums = add_up(partial)
+    return grad_u, sums if sum_u else sums[0], grad_initial
 
 
 def _run_back(
@@ -145,21 +153,22 @@ def _run_back(
     offsets: Tensor | None,
     states: Tensor,
     initial: Tensor,
+    sum_u: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The gradients of u and initial, and that of lam in parts."""
+    """The gradients of u and initial, and the sums in parts."""
     if _few(states, offsets):
         from linrnn.recurrence import gpu_long
 
-        return gpu_long.run(grad, lam, grad_final, resets, not reverse, offsets, False, states, initial)
+        return gpu_long.run(grad, lam, grad_final, resets, not reverse, offsets, False, states, initial, sum_u)
     if _in_halves(grad, resets, offsets, back=True):
         from linrnn.recurrence import gpu_halves
 
-        return gpu_halves.run(grad, lam, grad_final, not reverse, states, initial)
+        return gpu_halves.run(grad, lam, grad_final, not reverse, states, initial, sum_u)
     grad_u, grad_initial = torch.empty_like(states), torch.empty_like(initial)
     plan = _plan(states, BACKWARD, offsets)
-    partial = lam.new_empty(plan.batch, 2, plan.n)
+    partial = lam.new_empty(plan.batch, kinds(states, sum_u), 2, plan.n)
     given = (grad, states, lam, initial, grad_final, _flags(resets), offsets)
-    options = _options(resets, offsets, reverse) | plan.options | {"EARLY": early(states.device)}
+    options = _options(resets, offsets, reverse) | plan.options | {"EARLY": early(states.device), "SUM_U": sum_u}
     with _on(states.device):
         _scan_backward[plan.grid](*given, grad_u, grad_initial, partial, plan.length, **options)
     return grad_u, grad_initial, partial
@@ -175,6 +184,11 @@ def add_up(parts: Tensor) -> Tensor:
         grid = (triton.cdiv(total.numel(), columns),)
         _add_up[grid](parts, total, len(parts), **options, num_warps=8, launch_pdl=options["EARLY"])
     return total
+
+
+def kinds(u: Tensor, sum_u: bool) -> int:
+    """How many sums a program writes: dλ, and with `sum_u` one for each direction."""
+    return 1 + math.prod(u.shape[2:-2]) if sum_u else 1
 
 
 @functools.cache
@@ -271,7 +285,7 @@ def _scan(
     BEFORE: tl.constexpr, CONJUGATE: tl.constexpr, DIRECTIONS: tl.constexpr,
     REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr,
     N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PAIRS: tl.constexpr, STAGES: tl.constexpr,
-    EARLY: tl.constexpr,
+    EARLY: tl.constexpr, SUM_U: tl.constexpr,
 ):  # fmt: skip
     if EARLY:  # what sums up the partial results
         tl.extra.cuda.gdc_launch_dependents()
@@ -294,7 +308,7 @@ def _scan(
     if CONJUGATE:
         li = -li
     xr, xi = _load_planes(initial + sequence * 2 * N + n, N, lam.dtype.element_ty)
-    dr, di = zero.to(tl.float64), zero.to(tl.float64)
+    dr, di, tr, ti = zero.to(tl.float64), zero.to(tl.float64), zero.to(tl.float64), zero.to(tl.float64)
     full = length // ROWS * ROWS
     for TILE in tl.static_range(ROWS, 0, 1 - ROWS):  # the whole tiles, then those of one step
         in_tile = _in_tile(n, row, N, TILE)
@@ -305,7 +319,7 @@ def _scan(
                 partner += TILE * row
             if RESETS:
                 cut = _cuts(resets_of_b, k + t * forth, length, forth, reverse, TILE)
-            er, ei = zero, zero
+            er, ei, sr, si = zero, zero, zero, zero
             for r in tl.static_range(TILE):
                 if RESETS:
                     xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
@@ -313,12 +327,17 @@ def _scan(
                     _store_planes(states + r * row, N, xr, xi)
                 if CONJUGATE:
                     er, ei = _add_conj_times(er, ei, pr[r], pi[r], xr, xi)
+                if SUM_U:
+                    sr, si = sr + xr, si + xi
                 xr, xi = _step(lr, li, xr, xi, ur[r], ui[r])
                 if not BEFORE:
                     _store_planes(states + r * row, N, xr, xi)
             if CONJUGATE:
                 dr += er.to(tl.float64)
                 di += ei.to(tl.float64)
+            if SUM_U:
+                tr += sr.to(tl.float64)
+                ti += si.to(tl.float64)
             u += TILE * row
             states += TILE * row
     if RESETS and reverse:  # the link to what would come before the first step
@@ -326,7 +345,7 @@ def _scan(
         xr, xi = tl.where(begins, 0.0, xr), tl.where(begins, 0.0, xi)
     _store_planes(final + sequence * 2 * N + n, N, xr, xi)
     if CONJUGATE:
-        _store_planes(partial + sequence * 2 * N + n, N, dr, di)
+        _store_sums(partial, sequence, n, way, dr, di, tr, ti, N, DIRECTIONS, SUM_U)
 
 
 @triton.jit(do_not_specialize=["length"])
@@ -334,7 +353,7 @@ def _scan_backward(
     grad, states, lam, initial, grad_final, resets, offsets, grad_u, grad_initial, partial, length,
     REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr,
     N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PAIRS: tl.constexpr, STAGES: tl.constexpr,
-    EARLY: tl.constexpr,
+    EARLY: tl.constexpr, SUM_U: tl.constexpr,
 ):  # fmt: skip
     if EARLY:  # what sums up the partial results
         tl.extra.cuda.gdc_launch_dependents()
@@ -356,7 +375,7 @@ def _scan_backward(
     if RESETS and REVERSE:
         begins = tl.load(resets_of_b) != 0
         cr, ci = tl.where(begins, 0.0, cr), tl.where(begins, 0.0, ci)
-    dr, di = zero.to(tl.float64), zero.to(tl.float64)
+    dr, di, tr, ti = zero.to(tl.float64), zero.to(tl.float64), zero.to(tl.float64), zero.to(tl.float64)
     full = length // ROWS * ROWS
     for TILE in tl.static_range(ROWS, 0, 1 - ROWS):
         in_tile = _in_tile(n, ROW, N, TILE)
@@ -365,25 +384,30 @@ def _scan_backward(
             xr, xi = _rows(tl.load(states + in_tile), lam.dtype.element_ty, PAIRS)
             if RESETS:
                 cut = _cuts(resets_of_b, k + t * FORTH, length, FORTH, REVERSE, TILE)
-            er, ei = zero, zero
+            er, ei, sr, si = zero, zero, zero, zero
             for r in tl.static_range(TILE):
                 er, ei = _add_conj_times(er, ei, xr[r], xi[r], gr, gi)  # this state went into the step walked before
                 if r == 0:
                     gr, gi = vr[r] + cr, vi[r] + ci
                 else:
                     gr, gi = _step(lr, li, gr, gi, vr[r], vi[r])
+                if SUM_U:
+                    sr, si = sr + gr, si + gi
                 _store_planes(grad_u + r * ROW, N, gr, gi)
                 if RESETS:
                     gr, gi = tl.where(cut[r], 0.0, gr), tl.where(cut[r], 0.0, gi)
             cr, ci = lr * gr - li * gi, lr * gi + li * gr
             dr += er.to(tl.float64)
             di += ei.to(tl.float64)
+            if SUM_U:
+                tr += sr.to(tl.float64)
+                ti += si.to(tl.float64)
             grad += TILE * ROW
             states += TILE * ROW
             grad_u += TILE * ROW
     xr, xi = _load_planes(initial + b * 2 * N + n, N, lam.dtype.element_ty)
     er, ei = _add_conj_times(zero, zero, xr, xi, gr, gi)
-    _store_planes(partial + b * 2 * N + n, N, dr + er.to(tl.float64), di + ei.to(tl.float64))
+    _store_sums(partial, b, n, 0, dr + er.to(tl.float64), di + ei.to(tl.float64), tr, ti, N, 1, SUM_U)
     _store_planes(grad_initial + b * 2 * N + n, N, cr, ci)
 
 
@@ -510,6 +534,19 @@ def _load_planes(pointer, N: tl.constexpr, DTYPE: tl.constexpr):
 def _store_planes(pointer, N: tl.constexpr, re, im):
     tl.store(pointer, re.to(pointer.dtype.element_ty))
     tl.store(pointer + N, im.to(pointer.dtype.element_ty))
+
+
+@triton.jit
+def _store_sums(
+    partial, part, n, way, dr, di, tr, ti, N: tl.constexpr, DIRECTIONS: tl.constexpr, SUM_U: tl.constexpr
+):  # fmt: skip
+    """The sums of a program: of dλ, d; and of the gradients of u, t, which are those of its own direction alone."""
+    KINDS: tl.constexpr = 1 + DIRECTIONS if SUM_U else 1
+    partial += part * (KINDS * 2 * N) + n
+    _store_planes(partial, N, dr, di)
+    for i in tl.static_range(1, KINDS):
+        own = way == i - 1
+        _store_planes(partial + i * 2 * N, N, tl.where(own, tr, 0.0), tl.where(own, ti, 0.0))
 
 
 def settle(*kernels: Any) -> None:

@@ -23,14 +23,16 @@ from linrnn.recurrence.gpu import (
     _rows,
     _step,
     _store_planes,
+    _store_sums,
     early,
+    kinds,
     settle,
 )
 
 # For at least so many programs: steps of a half, channels of a program, warps, tiles on their way, registers of a
 # thread.
 FORWARD: Tiles = ((90, (16, 64, 2, 8, 128)), (0, (32, 64, 4, 5, 168)))
-BACKWARD: Tiles = ((90, (16, 64, 4, 6, 128)), (0, (32, 64, 4, 4, 168)))
+BACKWARD: Tiles = ((90, (16, 64, 4, 6, 128)), (0, (32, 64, 4, 4, 184)))
 MOST = 127  # programs; of more, each is fast enough alone
 
 
@@ -42,16 +44,22 @@ def fits(u: Tensor, back: bool) -> bool:
 
 
 def run(
-    u: Tensor, lam: Tensor, start: Tensor, reverse: bool, partner: Tensor | None = None, initial: Tensor | None = None
+    u: Tensor,
+    lam: Tensor,
+    start: Tensor,
+    reverse: bool,
+    partner: Tensor | None = None,
+    initial: Tensor | None = None,
+    sum_u: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """As `gpu_long.run`, for a batch without resets: the scan, or with its states as partner that of its gradient."""
     batch, length, _, n = u.shape
     back = partner is not None
     rows, block, warps, stages, registers = _tile(u, back)
     states, final = torch.empty_like(u), torch.empty_like(start)
-    partial = lam.new_empty(2 * batch, 2, n) if back else None  # of each half
+    partial = lam.new_empty(2 * batch, kinds(u, sum_u), 2, n) if back else None  # of each half
     shape = {"N": n, "ROWS": rows, "BLOCK": block, "PAIRS": 2 * block >= 64 * warps, "STAGES": stages}
-    options: dict[str, Any] = {"REVERSE": reverse, "BACK": back, "EARLY": early(u.device)}
+    options: dict[str, Any] = {"REVERSE": reverse, "BACK": back, "EARLY": early(u.device), "SUM_U": sum_u}
     options |= {"num_warps": warps, "maxnreg": registers, **FUSED}
     with _on(u.device):
         given = (u, lam, start, partner, initial, states, final, partial, length)
@@ -68,7 +76,7 @@ def _tile(u: Tensor, back: bool) -> Tile:
 def _scan(
     u, lam, start, partner, initial, states, final, partial, length, REVERSE: tl.constexpr, BACK: tl.constexpr,
     N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PAIRS: tl.constexpr, STAGES: tl.constexpr,
-    EARLY: tl.constexpr,
+    EARLY: tl.constexpr, SUM_U: tl.constexpr,
 ):  # fmt: skip
     if EARLY:  # what sums up the partial results
         tl.extra.cuda.gdc_launch_dependents()
@@ -100,7 +108,7 @@ def _scan(
         cr, ci = lr * cr - li * ci, lr * ci + li * cr
     xr, xi = zero, zero
     br, bi = zero, zero  # for the first half, g of the step before the tile
-    dr, di = zero.to(tl.float64), zero.to(tl.float64)
+    dr, di, tr, ti = zero.to(tl.float64), zero.to(tl.float64), zero.to(tl.float64), zero.to(tl.float64)
     for _ in tl.range(0, length, 2 * ROWS, num_stages=STAGES):
         ur, ui = _rows(tl.load(u + in_tile), tl.float32, PAIRS)
         if BACK:
@@ -115,7 +123,7 @@ def _scan(
         mr, mi = _step(pr, pi, cr, ci, first_r, first_i)  # into the second half
         xr, xi = tl.where(second, mr, cr), tl.where(second, mi, ci)
         cr, ci = _step(pr, pi, mr, mi, second_r, second_i)
-        er, ei = zero, zero
+        er, ei, sr, si = zero, zero, zero, zero
         for r in tl.static_range(ROWS):
             if r == 0:
                 xr, xi = ur[r] + xr, ui[r] + xi
@@ -123,6 +131,8 @@ def _scan(
                 if BACK:
                     er, ei = _add_conj_times(er, ei, qr[r], qi[r], xr, xi)  # this state went into the step before
                 xr, xi = _step(lr, li, xr, xi, ur[r], ui[r])
+            if SUM_U:
+                sr, si = sr + xr, si + xi
             _store_planes(states + r * ROW, N, xr, xi)
         if BACK:
             other_r, other_i = _swapped(xr, BLOCK), _swapped(xi, BLOCK)
@@ -131,13 +141,16 @@ def _scan(
             br, bi = other_r, other_i
             dr += er.to(tl.float64)
             di += ei.to(tl.float64)
+        if SUM_U:
+            tr += sr.to(tl.float64)
+            ti += si.to(tl.float64)
         u += 2 * ROWS * ROW
         states += 2 * ROWS * ROW
     if BACK:
         qr, qi = _load_planes(initial + b * 2 * N + n, N, tl.float32)
         er, ei = _add_conj_times(zero, zero, qr, qi, tl.where(second, 0.0, br), tl.where(second, 0.0, bi))
-        at = (b * 2 + column // BLOCK) * 2 * N + n
-        _store_planes(partial + at, N, dr + er.to(tl.float64), di + ei.to(tl.float64))
+        dr, di = dr + er.to(tl.float64), di + ei.to(tl.float64)
+        _store_sums(partial, b * 2 + column // BLOCK, n, 0, dr, di, tr, ti, N, 1, SUM_U)
         xr, xi = cr, ci
     else:
         xr, xi = _parted(xr, BLOCK)[1], _parted(xi, BLOCK)[1]  # after the second half

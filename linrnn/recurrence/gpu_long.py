@@ -24,12 +24,14 @@ from linrnn.recurrence.gpu import (
     _options,
     _step,
     _store_planes,
+    _store_sums,
     _wider,
     channels,
     early,
+    kinds,
     settle,
 )
-from linrnn.recurrence.gpu_slots import EMPTY, look_back, publish, sums
+from linrnn.recurrence.gpu_slots import EMPTY, look_back, publish, sums, sums_of_both
 
 # By the bytes of a number: tiles for at least so many numbers, and what a tile is: steps of a segment, segments,
 # channels of a program, warps, registers of a thread (as few as hold the tile, whose bytes are in flight until it is
@@ -65,6 +67,7 @@ def run(
     before: bool,
     partner: Tensor | None = None,
     initial: Tensor | None = None,
+    sum_u: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """As `gpu._run`. With `initial` the walk is that of the gradient of `scan`: the partner are its states."""
     conjugate, back = partner is not None, initial is not None
@@ -94,11 +97,13 @@ def run(
     ends = torch.empty(words, dtype=torch.int64 if lam.itemsize == 8 else torch.int32, device=u.device)
     partial = None
     if conjugate:  # of each tile; sequences end to end do not have them all
-        partial = (lam.new_empty if offsets is None else lam.new_zeros)(lanes // blocks * tiles, 2, n)
+        new = lam.new_empty if offsets is None else lam.new_zeros
+        partial = new(lanes // blocks * tiles, kinds(u, sum_u), 2, n)
     shape = {"N": n, "ROWS": rows, "SEGMENTS": segments, "BLOCK": block, "EARLY": early(u.device)}
     options = _options(resets, offsets, reverse) | {"BACK": back, "BEFORE": before, "CONJUGATE": conjugate}
     options |= {"DIRECTIONS": ways, "SEQUENCES": 1 if offsets is None else triton.next_power_of_2(batch)}
     options |= {"FULL": offsets is None and length % (rows * segments) == 0}  # no tile has fewer steps
+    options |= {"SUM_U": sum_u}
     # where a tile of all channels lies in one piece, of which every warp takes its share
     fetch = (
         AHEAD > 0 and shape["EARLY"] and ways == 1 and rows * segments * 2 * n * u.itemsize % (16 * blocks * warps) == 0
@@ -159,7 +164,7 @@ def _scan(
     batch, length, tiles, lanes, slots, ahead,
     REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr, BACK: tl.constexpr, BEFORE: tl.constexpr,
     CONJUGATE: tl.constexpr, DIRECTIONS: tl.constexpr, SEQUENCES: tl.constexpr, FULL: tl.constexpr,
-    FETCH: tl.constexpr, THREADS: tl.constexpr,
+    FETCH: tl.constexpr, THREADS: tl.constexpr, SUM_U: tl.constexpr,
     N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """One tile: see the notes on top and those on memory in `gpu`.
@@ -245,10 +250,13 @@ def _scan(
         hr, hi = cr, ci
         if last_tile:
             hr, hi = _end(lr, li, xr, xi, ur, ui, cut, first, steps, RESETS, BACK, ROWS)
-    xr, xi, dr, di = _write(
-        states + at, lr, li, xr, xi, ur, ui, qr, qi, cut, limit, row, RESETS, BACK, BEFORE, CONJUGATE, FULL, N, ROWS
-    )
-    if CONJUGATE:
+    xr, xi, dr, di, tr, ti = _write(
+        states + at, lr, li, xr, xi, ur, ui, qr, qi, cut, limit, row,
+        RESETS, BACK, BEFORE, CONJUGATE, SUM_U, FULL, N, ROWS,
+    )  # fmt: skip
+    if SUM_U:
+        dr, di, tr, ti = sums_of_both(dr, di, tr, ti)
+    elif CONJUGATE:
         dr, di = sums(dr, di)
     if last_tile:
         if FULL:
@@ -264,7 +272,7 @@ def _scan(
                 hr, hi = tl.where(begins, 0.0, hr), tl.where(begins, 0.0, hi)
         _store_planes(final + sequence * 2 * N + n, N, hr, hi)
     if CONJUGATE:
-        _store_planes(partial + part * 2 * N + n, N, dr, di)
+        _store_sums(partial, part, n, way, dr, di, tr, ti, N, DIRECTIONS, SUM_U)
 
 
 @triton.jit
@@ -291,11 +299,11 @@ def _find(offsets, s, batch, TILE: tl.constexpr, SEQUENCES: tl.constexpr):
 @triton.jit
 def _write(
     states, lr, li, xr, xi, ur, ui, qr, qi, cut, limit, row,
-    RESETS: tl.constexpr, BACK: tl.constexpr, BEFORE: tl.constexpr, CONJUGATE: tl.constexpr, FULL: tl.constexpr,
-    N: tl.constexpr, ROWS: tl.constexpr,
+    RESETS: tl.constexpr, BACK: tl.constexpr, BEFORE: tl.constexpr, CONJUGATE: tl.constexpr, SUM_U: tl.constexpr,
+    FULL: tl.constexpr, N: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """The second walk, from where each segment starts: the state it ends with, and Σ conj(partner)·result."""
-    er, ei = tl.zeros_like(lr), tl.zeros_like(li)
+    """The second walk, from where each segment starts: the state it ends with, Σ conj(partner)·result and Σ result."""
+    er, ei, tr, ti = tl.zeros_like(lr), tl.zeros_like(li), tl.zeros_like(lr), tl.zeros_like(li)
     for r in tl.static_range(ROWS):
         there = r < limit
         vr, vi = _anew(ur[r], ui[r], lr.dtype)
@@ -310,6 +318,8 @@ def _write(
             if RESETS and BACK:
                 wr, wi = tl.where(cut[r], 0.0, wr), tl.where(cut[r], 0.0, wi)
             er, ei = _add_conj_times(er, ei, wr, wi, yr, yi)
+        if SUM_U:
+            tr, ti = (tr + yr, ti + yi) if FULL else (tl.where(there, tr + yr, tr), tl.where(there, ti + yi, ti))
         if RESETS and BACK:
             nr, ni = tl.where(cut[r], 0.0, nr), tl.where(cut[r], 0.0, ni)
         xr, xi = nr, ni
@@ -318,7 +328,7 @@ def _write(
         else:
             tl.store(states + r * row, yr.to(states.dtype.element_ty), mask=there)
             tl.store(states + r * row + N, yi.to(states.dtype.element_ty), mask=there)
-    return xr, xi, er, ei
+    return xr, xi, er, ei, tr, ti
 
 
 @triton.jit

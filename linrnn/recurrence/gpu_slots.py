@@ -190,8 +190,19 @@ def sums(re, im):
 
 
 @triton.jit
+def sums_of_both(ar, ai, br, bi):
+    """As `sums`, of two at once."""
+    return tl.reduce((ar, ai, br, bi), 0, _add_both, keep_dims=True)
+
+
+@triton.jit
 def _add(re, im, next_re, next_im):
     return re + next_re, im + next_im
+
+
+@triton.jit
+def _add_both(ar, ai, br, bi, next_ar, next_ai, next_br, next_bi):
+    return ar + next_ar, ai + next_ai, br + next_br, bi + next_bi
 
 
 @triton.jit

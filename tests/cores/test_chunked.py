@@ -1,18 +1,18 @@
 """The LRU over chunks computes the same map as step by step, and so do its gradients."""
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import linrnn
 from linrnn.cores import lru
 from linrnn.cores.chunked import chunk_size, two_products
 from linrnn.cores.lru import Parameterization, prepare
-from tests.helpers import gradients, oracle, relative_error
+from tests.helpers import Operations, gradients, oracle, relative_error
 
 FLOAT64: dict[str, Any] = {"dtype": torch.float64}
 LENGTHS = pytest.mark.parametrize("lengths", [None, torch.tensor([16, 7, 1, 0, 9])], ids=["whole", "padded"])
@@ -172,16 +172,59 @@ def test_weights_of_many_layers_take_as_many_operations_as_those_of_one(
     assert names[0] == names[1]
 
 
-class Operations(TorchDispatchMode):
-    """The names of what runs inside."""
+FOLDED = pytest.mark.parametrize(("c", "bidirectional"), [(1, False), (4, False), (4, True)])
 
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.names: list[str] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.append(str(func))
-        return func(*args, **(kwargs or {}))
+@FOLDED
+def test_the_gradient_of_a_shift_takes_no_pass_over_the_states(
+    c: int, bidirectional: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what goes into the states: the scan's own gradient brings it along."""
+    in_chunks(monkeypatch, c)
+    layer = linrnn.LRU(6, 5, bidirectional=bidirectional)
+    x, scale, shift = torch.randn(5, 16, 6), torch.randn(6), torch.randn(6, requires_grad=True)
+    with Operations() as operations:
+        y, _, _ = layer.folded(x, scale, shift)
+        torch.autograd.grad(y.sum(), shift)
+    scans = [name for name in operations.names if name.startswith("linrnn.")]
+    assert scans == ["linrnn.affine_scan.default", "linrnn.affine_scan_backward.default"]
+
+
+@FOLDED
+@pytest.mark.parametrize("offsets", [None, [0, 8, 40, 48]], ids=["batch", "end to end"])
+def test_gradients_of_what_is_folded_in(
+    c: int, bidirectional: bool, offsets: list[int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_chunks(monkeypatch, c)
+    layer = linrnn.LRU(6, 5, r_min=0.5, r_max=0.99, bidirectional=bidirectional, **FLOAT64)
+    x, scale, shift = (torch.randn(*size, 6, **FLOAT64, requires_grad=True) for size in ((1, 48), (), ()))
+    resets = torch.zeros(1, 48, dtype=torch.bool)
+    resets[0, offsets[:-1] if offsets else [0]] = True
+    seed = torch.randn(1, 48, 6, **FLOAT64)
+    y, d, e = layer.folded(x, scale, shift, None if offsets is None else torch.tensor(offsets))
+    y = (y + e).view(x.shape) + (0 if d is None else d * x)
+    expected, _ = layer(scale * x + shift, resets=resets)  # a scan of every step
+    came, truth = (gradients(layer, (seed * each).sum(), x, scale, shift) for each in (y, expected))
+    for name, gradient in truth.items():
+        assert relative_error(came[name], gradient) < 1e-11, name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@FOLDED
+def test_folded_under_autocast(
+    dtype: torch.dtype, c: int, bidirectional: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The inputs may be wider than the products."""
+    in_chunks(monkeypatch, c)
+    layer, x = linrnn.LRU(6, 5, r_max=0.9, bidirectional=bidirectional), torch.randn(2, 16, 6)
+    scale, shift = torch.randn(6), torch.randn(6)
+    with torch.autocast("cpu", torch.bfloat16):
+        y, d, e = layer.folded(x.to(dtype), scale, shift)
+    assert y.dtype == torch.bfloat16
+    y = (y + e).view(x.shape) + (0 if d is None else d * x)
+    expected, _ = copy.deepcopy(layer).double()((scale * x + shift).double())
+    assert relative_error(y, expected) < 2e-2
+    gradients(layer, y.sum())
 
 
 def test_in_half_precision_without_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,6 +245,16 @@ def test_the_size_of_a_chunk_divides_the_length_and_falls_with_the_width() -> No
     assert chunk_size(2047, 64, 256) == 1
 
 
+def test_both_directions_go_over_chunks_whatever_the_width() -> None:
+    """In half precision on a GPU, where two steps divide the length."""
+    sizes = {H: [chunk_size(length, H, 256, bidirectional=True) for length in (2048, 1026, 2047)] for H in (64, 2048)}
+    assert sizes == {64: [8, 2, 1], 2048: [2, 2, 1]}
+    options: Any = {"is_cuda": True, "device": torch.device("cuda"), "shape": (1, 64, 512)}
+    u, single = (SimpleNamespace(**options, dtype=dtype) for dtype in (torch.bfloat16, torch.float32))
+    one, both = linrnn.LRU(512, 384), linrnn.LRU(512, 384, bidirectional=True)
+    assert [layer._chunk(each) for layer in (one, both) for each in (u, single)] == [1, 1, 2, 1]  # type: ignore[arg-type]
+
+
 def test_the_compiler_sees_the_size_of_a_chunk_where_lengths_change() -> None:
     def run(u: Tensor) -> Tensor:
         return u.sum() + chunk_size(len(u), 64, 256)
@@ -215,15 +268,14 @@ def test_on_the_cpu_and_in_single_precision_every_step_is_scanned() -> None:
 
 
 @pytest.mark.gpu
-@DIRECTIONS
-@pytest.mark.parametrize("H", [128, 192])
+@pytest.mark.parametrize(("H", "bidirectional"), [(128, False), (192, False), (128, True), (192, True), (512, True)])
 def test_in_bfloat16_on_a_gpu(H: int, bidirectional: bool) -> None:
     """Outputs and gradients against float64, with states that remember for a thousand steps."""
     layer = linrnn.LRU(H, 256, r_min=0.9, r_max=0.999, bidirectional=bidirectional)
     u, weights = torch.randn(4, 2048, H), torch.randn(4, 2048, H)
-    assert chunk_size(2048, H, 256) > 1
     with torch.autocast("cuda", torch.bfloat16):
         layer = layer.cuda()
+        assert layer._chunk(u.cuda()) > 1
         y, _ = layer(u.cuda())
     came = gradients(layer, (y.float() * weights.cuda()).sum())
     exact = linrnn.LRU(H, 256, bidirectional=bidirectional, **FLOAT64)

@@ -90,13 +90,17 @@ for dtype, (few, module) in itertools.product(types, ((0, gpu), (1 << 30, gpu_lo
     for tile, resets in itertools.product(tiles, (None, torch.zeros(1, 9, dtype=torch.bool))):
         module.FORWARD[size] = module.BACKWARD[size] = ((0, tile),)
         gpu.scan(u, lam, initial, resets, False)
-        gpu.scan_backward(u, initial, u, lam, initial, resets, False)
+        for sum_u in (False, True):
+            gpu.scan_backward(u, initial, u, lam, initial, resets, False, sum_u=sum_u)
+    both = torch.zeros(1, 9, 2, 2, n, dtype=dtype)
+    gpu.scan_before_backward(both, both[:, 0].to(lam), both, lam, None, False, sum_u=True)
 gpu.FEW[2] = 0
 u = torch.zeros(1, 64, 2, n, dtype=torch.bfloat16)
 for tile in {tile for _, tile in gpu_halves.FORWARD + gpu_halves.BACKWARD}:
     gpu_halves.FORWARD = gpu_halves.BACKWARD = ((0, tile),)
     gpu.scan(u, lam.float(), initial.float(), None, False)
-    gpu.scan_backward(u, initial.float(), u, lam.float(), initial.float(), None, False)
+    for sum_u in (False, True):
+        gpu.scan_backward(u, initial.float(), u, lam.float(), initial.float(), None, False, sum_u=sum_u)
 print(len(lowered))
 """
 

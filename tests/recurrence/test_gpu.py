@@ -69,9 +69,17 @@ def check(kernels: ModuleType, p: Problem, tolerance: float) -> None:
     results, gradients = p.oracle()
     for name, answer, truth in zip(("states", "final"), kernels.scan(*p.forward), results, strict=True):
         assert error(answer, truth) < tolerance, name
-    answers = kernels.scan_backward(*p.backward(results[0].to(p.u)))
-    for name, answer, truth in zip(("u", "lam", "initial"), answers, gradients, strict=True):
+    grad_u, sums, grad_initial = kernels.scan_backward(*p.backward(results[0].to(p.u)), sum_u=True)
+    for name, answer, truth in zip(("u", "lam", "initial"), (grad_u, sums[0], grad_initial), gradients, strict=True):
         assert error(answer, truth) < tolerance, f"gradient of {name}"
+    check_sum(sums, gradients[0])
+
+
+def check_sum(sums: Tensor, grad_u: Tensor) -> None:
+    """After dλ, for each direction the sum of the gradients of u before they were rounded."""
+    truth = grad_u.sum((0, 1)).view(-1, *grad_u.shape[-2:])
+    assert sums.shape == (1 + len(truth), *truth.shape[1:])
+    assert error(sums[1:], truth) < TOLERANCE[sums.dtype], f"sum, {worst(sums[1:], truth)}"
 
 
 @pytest.mark.usefixtures("poisoned")
@@ -172,6 +180,28 @@ def test_which_tiles_are_walked_in_two_halves(kernels: ModuleType) -> None:
     assert ways(1, 4096, 192, torch.bfloat16, None, torch.arange(33)) == [False, False]  # offsets
 
 
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("batch", "length", "n"),
+    [
+        *[(2, 0, 3), (2, 19, 5), (1, 64, 64)],  # 64 steps in bfloat16 are walked in halves
+        *(pytest.param(*shape, marks=gpu_only) for shape in [(32, 4096, 192), (50, 1024, 384), (4, 8192, 256)]),
+    ],
+)
+def test_gradients_without_the_sum(kernels: ModuleType, dtype: torch.dtype, batch: int, length: int, n: int) -> None:
+    """They are the same as with it."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    p, q = problem(batch, length, n, dtype, device=device), before_problem(batch, length, 2, n, dtype, device=device)
+    given: list[tuple[Any, Any]] = [(kernels.scan_backward, p.backward(p.u))]
+    given.append((kernels.scan_before_backward, q.backward(q.u)))
+    for backward, arguments in given:
+        answers, (grad_u, sums, grad_initial) = backward(*arguments), backward(*arguments, sum_u=True)
+        for answer, truth in zip(answers, (grad_u, sums[0], grad_initial), strict=True):
+            assert answer.shape == truth.shape
+            assert error(answer, truth.double()) < TOLERANCE[dtype]
+
+
 @pytest.mark.parametrize("count", [1, 9, 300, 5000])
 @pytest.mark.parametrize("width", [2, 15, 40])
 def test_sums_over_programs(kernels: ModuleType, count: int, width: int) -> None:
@@ -207,11 +237,13 @@ def test_nan_in_a_long_sequence(kernels: ModuleType, monkeypatch: pytest.MonkeyP
 def check_before(kernels: ModuleType, p: BeforeProblem) -> None:
     """`scan_before` and its backward against the definition in float64."""
     states, *truths = p.oracle()
-    answers = [*kernels.scan_before(*p.forward), *kernels.scan_before_backward(*p.backward(states.to(p.u)))]
+    grad_u, sums, grad_initial = kernels.scan_before_backward(*p.backward(states.to(p.u)), sum_u=True)
+    answers = [*kernels.scan_before(*p.forward), grad_u, sums[0], grad_initial]
     names = ("states", "final", "gradient of u", "gradient of lam", "gradient of initial")
     for name, answer, truth in zip(names, answers, [states, *truths], strict=True):
         assert error(answer, truth) < TOLERANCE[p.u.dtype], name
         assert answer.dtype == (p.u if name in ("states", "gradient of u") else p.lam).dtype
+    check_sum(sums, truths[1])
 
 
 @pytest.mark.usefixtures("poisoned")
@@ -330,9 +362,10 @@ def test_a_constant_input_over_many_tiles(kernels: ModuleType, monkeypatch: pyte
     exact = float(lam[0, 0])
     truth = (1 - exact ** torch.arange(1, length + 1, dtype=torch.float64)) / (1 - exact)
     states, _ = kernels.scan(u, lam, zero, None, False)
-    grad_u, _, _ = kernels.scan_backward(u, zero, states, lam, zero, None, False)
+    grad_u, sums, _ = kernels.scan_backward(u, zero, states, lam, zero, None, False, sum_u=True)
     assert error(states[0, :, 0, 0].cpu(), truth) < 1e-6
     assert error(grad_u[0, :, 0, 0].cpu().flip(0), truth) < 1e-6
+    assert error(sums[1, 0, 0].cpu(), truth.sum()) < 1e-6
 
 
 @gpu_only
@@ -383,9 +416,11 @@ def check_on_gpu(p: Problem) -> None:
     states, final = cpu.scan(*exact.forward)
     for name, answer, truth in zip(("states", "final"), gpu.scan(*p.forward), (states, final), strict=True):
         assert error(answer, truth) < tolerance, f"{name}, {worst(answer, truth)}"
-    answers, truths = gpu.scan_backward(*p.backward(states.to(p.u))), cpu.scan_backward(*exact.backward(states))
-    for name, answer, truth in zip(("u", "lam", "initial"), answers, truths, strict=True):
+    truths = cpu.scan_backward(*exact.backward(states))
+    grad_u, sums, grad_initial = gpu.scan_backward(*p.backward(states.to(p.u)), sum_u=True)
+    for name, answer, truth in zip(("u", "lam", "initial"), (grad_u, sums[0], grad_initial), truths, strict=True):
         assert error(answer, truth) < tolerance, f"gradient of {name}, {worst(answer, truth)}"
+    check_sum(sums, truths[0])
 
 
 @gpu_only
