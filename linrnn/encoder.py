@@ -4,8 +4,6 @@ Both layers read little and write much, once for each step of a sequence. A grad
 the same few numbers takes several times as long as memory needs, unless it is a matrix product that tensor cores take.
 """
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -36,37 +34,9 @@ class Symbols(nn.Embedding):
         dtype = output_dtype(self.weight, self.weight.dtype)
         if self.num_embeddings > SYMBOLS or dtype.itemsize > 2 or not compiled(inputs):
             return super().forward(inputs)
+        from linrnn.embedding import embed  # which loads Triton
+
         return embed(inputs, self.weight, dtype)  # type: ignore[no-any-return]
-
-
-# no autograd.Function: of one that did this in float32, the compiler of PyTorch 2.11 made the gradient zero on a GPU
-@torch.library.custom_op("linrnn::embed", mutates_args=())
-def embed(tokens: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """The rows of weight (symbols, H) for tokens, in another type."""
-    return F.embedding(tokens, weight.to(dtype))
-
-
-@embed.register_fake
-def _(tokens: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
-    return weight.new_empty(*tokens.shape, weight.shape[1], dtype=dtype)
-
-
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    tokens, weight, _ = inputs
-    ctx.save_for_backward(tokens)
-    ctx.symbols, ctx.dtype = len(weight), weight.dtype
-
-
-def _embed_backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
-    (tokens,) = ctx.saved_tensors
-    symbols = torch.arange(ctx.symbols + -ctx.symbols % EIGHT, device=grad.device)
-    one_hot = (tokens.flatten().unsqueeze(1) == symbols).to(grad.dtype)
-    with torch.autocast(grad.device.type, enabled=False):
-        total = one_hot.t() @ grad.flatten(0, -2)
-    return None, total[: ctx.symbols].to(ctx.dtype), None
-
-
-embed.register_autograd(_embed_backward, setup_context=_keep)
 
 
 def compiled(inputs: Tensor) -> bool:

@@ -1,12 +1,14 @@
 """The compiled forms of the first layer against PyTorch's own layers."""
 
 import copy
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from linrnn import encoder
+from linrnn.embedding import embed
 from linrnn.encoder import Numbers, Symbols
 from tests.helpers import relative_error
 
@@ -76,7 +78,8 @@ def test_the_compiler_takes_the_symbols_operator(weights: torch.dtype, dtype: to
     """Also where there is nothing to round, where it once lost the gradient."""
     weight, tokens = torch.randn(11, 7).to(weights).requires_grad_(), torch.randint(11, (5, 13))
     torch._dynamo.reset()
-    x = torch.compile(encoder.embed, fullgraph=True, backend=backend)(tokens, weight, dtype)
+    compiled: Any = torch.compile(embed, fullgraph=True, backend=backend)
+    x = compiled(tokens, weight, dtype)
     assert torch.equal(x, F.embedding(tokens, weight).to(dtype))
     seed = torch.randn(5, 13, 7).to(dtype)
     (answer,) = torch.autograd.grad(x, weight, seed)

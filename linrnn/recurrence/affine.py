@@ -1,7 +1,8 @@
 """The scan of u = W·v + b, the product included, as a PyTorch operator.
 
 The gradient of b is the sum of that of u over all sequences and steps. Apart, that is one more pass over memory; here
-the kernel that makes the gradient of u takes the sum along.
+the kernel that makes the gradient of u takes the sum along. And b is added in the walk, where that takes less time than
+in the product (a fifth to a third of the product's, on a GPU).
 """
 
 import math
@@ -26,11 +27,15 @@ def affine_scan(
         weight, bias: in the type of v, (2N, features) and (2N,); with `before` 2N for each direction.
         lam, initial, offsets: as in `op`; initial has the shape of a step of u, after that of the sequences.
     """
-    with torch.autocast(v.device.type, enabled=False):
-        u = F.linear(v, weight, bias).unflatten(-1, initial.shape[1:])
     kernels = _kernels(v.device.type)
-    scan = kernels.scan_before if before else kernels.scan
-    return scan(u, lam, initial, None, False, offsets)  # type: ignore[no-any-return]
+    step = initial.shape[1:]
+    inside = not before and kernels.adds_bias(v.new_empty(*v.shape[:2], *step, device="meta"), offsets)
+    with torch.autocast(v.device.type, enabled=False):
+        u = F.linear(v, weight, None if inside else bias).unflatten(-1, step)
+    if before:
+        return kernels.scan_before(u, lam, initial, None, False, offsets)  # type: ignore[no-any-return]
+    more = (bias.view(step),) if inside else ()
+    return kernels.scan(u, lam, initial, None, False, offsets, *more)  # type: ignore[no-any-return]
 
 
 @torch.library.custom_op("linrnn::affine_scan_backward", mutates_args=())

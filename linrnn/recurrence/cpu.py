@@ -26,9 +26,9 @@ from torch import Tensor
 
 from linrnn.jit import jit
 from linrnn.recurrence import fallback
-from linrnn.recurrence.fallback import scan_before, scan_before_backward  # no layer asks for these on a CPU
+from linrnn.recurrence.fallback import adds_bias, scan_before, scan_before_backward
 
-__all__ = ["scan", "scan_backward", "scan_before", "scan_before_backward"]
+__all__ = ["adds_bias", "scan", "scan_backward", "scan_before", "scan_before_backward"]
 
 PROCESS = os.getpid()  # a fork leaves PyTorch's threads behind
 SHARE = 1 << 14  # elements of u below which a second thread costs more than it brings

@@ -15,6 +15,11 @@ def scan(
     return to_planes(states).to(u.dtype), to_planes(final).to(initial.dtype)
 
 
+def adds_bias(u: Tensor, offsets: Tensor | None) -> bool:
+    """A product before the scan does."""
+    return False
+
+
 def scan_backward(
     grad_states: Tensor,
     grad_final: Tensor,

@@ -50,9 +50,21 @@ FUSED = {"enable_fp_fusion": True}  # a·b + c in one instruction, for all kerne
 
 
 def scan(
-    u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool, offsets: Tensor | None = None
+    u: Tensor,
+    lam: Tensor,
+    initial: Tensor,
+    resets: Tensor | None,
+    reverse: bool,
+    offsets: Tensor | None = None,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    return _run(u, lam, initial, resets, reverse, offsets, before=False)[:2]
+    """The operator; with a bias, (2, N), of u + bias, where `adds_bias` says so."""
+    return _run(u, lam, initial, resets, reverse, offsets, before=False, bias=bias)[:2]
+
+
+def adds_bias(u: Tensor, offsets: Tensor | None) -> bool:
+    """Whether a bias is added in the walk, and not in the product before it: `gpu_long` has no registers left."""
+    return not _few(u, offsets)
 
 
 def scan_before(
@@ -89,6 +101,7 @@ def _run(
     before: bool,
     partner: Tensor | None = None,
     sum_u: bool = False,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The scans of all directions: the states after each step or before it, and the final ones.
 
@@ -106,7 +119,7 @@ def _run(
     if not before and _in_halves(u, resets, offsets, back=False):
         from linrnn.recurrence import gpu_halves
 
-        return gpu_halves.run(u, lam, initial, reverse)
+        return gpu_halves.run(u, lam, initial, reverse, bias=bias)
     states, final = torch.empty_like(u), torch.empty_like(initial)
     conjugate = partner is not None
     plan = _plan(u, BACKWARD if conjugate else FORWARD, offsets)
@@ -114,9 +127,9 @@ def _run(
     if conjugate:  # of each program, for the caller to sum in a fixed order
         partial = lam.new_empty(plan.batch * plan.directions, kinds(u, sum_u), 2, plan.n)
     options = _options(resets, offsets, reverse) | plan.options | {"EARLY": early(u.device), "SUM_U": sum_u}
-    options |= {"BEFORE": before, "CONJUGATE": conjugate, "DIRECTIONS": plan.directions}
+    options |= {"BEFORE": before, "CONJUGATE": conjugate, "DIRECTIONS": plan.directions, "BIAS": bias is not None}
     with _on(u.device):
-        arguments = (u, lam, initial, _flags(resets), offsets, states, final, partner, partial, plan.length)
+        arguments = (u, lam, bias, initial, _flags(resets), offsets, states, final, partner, partial, plan.length)
         _scan[plan.grid](*arguments, **options)
     return states, final, partial
 
@@ -281,11 +294,11 @@ def _on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
 
 @triton.jit(do_not_specialize=["length"])
 def _scan(
-    u, lam, initial, resets, offsets, states, final, partner, partial, length,
+    u, lam, bias, initial, resets, offsets, states, final, partner, partial, length,
     BEFORE: tl.constexpr, CONJUGATE: tl.constexpr, DIRECTIONS: tl.constexpr,
     REVERSE: tl.constexpr, RESETS: tl.constexpr, OFFSETS: tl.constexpr,
     N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PAIRS: tl.constexpr, STAGES: tl.constexpr,
-    EARLY: tl.constexpr, SUM_U: tl.constexpr,
+    EARLY: tl.constexpr, SUM_U: tl.constexpr, BIAS: tl.constexpr,
 ):  # fmt: skip
     if EARLY:  # what sums up the partial results
         tl.extra.cuda.gdc_launch_dependents()
@@ -307,6 +320,8 @@ def _scan(
     lr, li = _load_planes(lam + n, N, lam.dtype.element_ty)
     if CONJUGATE:
         li = -li
+    if BIAS:
+        bias_r, bias_i = _load_planes(bias + n, N, lam.dtype.element_ty)
     xr, xi = _load_planes(initial + sequence * 2 * N + n, N, lam.dtype.element_ty)
     dr, di, tr, ti = zero.to(tl.float64), zero.to(tl.float64), zero.to(tl.float64), zero.to(tl.float64)
     full = length // ROWS * ROWS
@@ -314,6 +329,8 @@ def _scan(
         in_tile = _in_tile(n, row, N, TILE)
         for t in tl.range(0 if TILE > 1 else full, full if TILE > 1 else length, TILE, num_stages=STAGES):
             ur, ui = _rows(tl.load(u + in_tile), lam.dtype.element_ty, PAIRS)
+            if BIAS:
+                ur, ui = _plus(ur, bias_r), _plus(ui, bias_i)
             if CONJUGATE:
                 pr, pi = _rows(tl.load(partner + in_tile), lam.dtype.element_ty, PAIRS)
                 partner += TILE * row
@@ -478,6 +495,15 @@ def _rows(tile, DTYPE: tl.constexpr, PAIRS: tl.constexpr):
     """The rows of a tile, real and imaginary parts; with PAIRS a thread has two channels side by side."""
     re, im = _every_other(tile)
     return _apart(re, DTYPE, PAIRS), _apart(im, DTYPE, PAIRS)
+
+
+@triton.jit
+def _plus(rows, bias):
+    """The same added to each row."""
+    more = ()
+    for r in tl.static_range(len(rows)):
+        more = more + (rows[r] + bias,)
+    return more
 
 
 @triton.jit

@@ -20,6 +20,7 @@ from linrnn.recurrence.gpu import (
     _add_conj_times,
     _load_planes,
     _on,
+    _plus,
     _rows,
     _step,
     _store_planes,
@@ -51,6 +52,7 @@ def run(
     partner: Tensor | None = None,
     initial: Tensor | None = None,
     sum_u: bool = False,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """As `gpu_long.run`, for a batch without resets: the scan, or with its states as partner that of its gradient."""
     batch, length, _, n = u.shape
@@ -60,9 +62,10 @@ def run(
     partial = lam.new_empty(2 * batch, kinds(u, sum_u), 2, n) if back else None  # of each half
     shape = {"N": n, "ROWS": rows, "BLOCK": block, "PAIRS": 2 * block >= 64 * warps, "STAGES": stages}
     options: dict[str, Any] = {"REVERSE": reverse, "BACK": back, "EARLY": early(u.device), "SUM_U": sum_u}
+    options["BIAS"] = bias is not None
     options |= {"num_warps": warps, "maxnreg": registers, **FUSED}
     with _on(u.device):
-        given = (u, lam, start, partner, initial, states, final, partial, length)
+        given = (u, lam, bias, start, partner, initial, states, final, partial, length)
         _scan[(batch * n // block,)](*given, **shape, **options)
     return states, final, partial
 
@@ -74,9 +77,9 @@ def _tile(u: Tensor, back: bool) -> Tile:
 
 @triton.jit(do_not_specialize=["length"])
 def _scan(
-    u, lam, start, partner, initial, states, final, partial, length, REVERSE: tl.constexpr, BACK: tl.constexpr,
+    u, lam, bias, start, partner, initial, states, final, partial, length, REVERSE: tl.constexpr, BACK: tl.constexpr,
     N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PAIRS: tl.constexpr, STAGES: tl.constexpr,
-    EARLY: tl.constexpr, SUM_U: tl.constexpr,
+    EARLY: tl.constexpr, SUM_U: tl.constexpr, BIAS: tl.constexpr,
 ):  # fmt: skip
     if EARLY:  # what sums up the partial results
         tl.extra.cuda.gdc_launch_dependents()
@@ -98,6 +101,8 @@ def _scan(
     lr, li = _load_planes(lam + n, N, tl.float32)
     if BACK:
         li = -li
+    if BIAS:
+        bias_r, bias_i = _load_planes(bias + n, N, tl.float32)
     pr, pi = lr.to(tl.float64), li.to(tl.float64)
     for i in tl.static_range(8):  # λ^ROWS
         if 2 << i <= ROWS:
@@ -111,6 +116,8 @@ def _scan(
     dr, di, tr, ti = zero.to(tl.float64), zero.to(tl.float64), zero.to(tl.float64), zero.to(tl.float64)
     for _ in tl.range(0, length, 2 * ROWS, num_stages=STAGES):
         ur, ui = _rows(tl.load(u + in_tile), tl.float32, PAIRS)
+        if BIAS:
+            ur, ui = _plus(ur, bias_r), _plus(ui, bias_i)
         if BACK:
             qr, qi = _rows(tl.load(partner + in_tile), tl.float32, PAIRS)
             partner += 2 * ROWS * ROW

@@ -28,8 +28,8 @@ FEW = 16  # sequences, in float32
 # product is, how many pieces are on their way, and warps.
 MANY = {
     "recall": (128, 256, 64, 3, 8),
-    "out": (64, 64, 128, 4, 4),
-    "mix": (64, 64, 128, 3, 4),
+    "out": (64, 64, 128, 4, 8),
+    "mix": (64, 64, 64, 8, 4),
     "into": (64, 64, 64, 4, 4),
 }
 SHARED = 192 * 1024  # bytes of shared memory that these may take, which not every GPU has

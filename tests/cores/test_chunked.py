@@ -186,7 +186,7 @@ def test_the_gradient_of_a_shift_takes_no_pass_over_the_states(
     with Operations() as operations:
         y, _, _ = layer.folded(x, scale, shift)
         torch.autograd.grad(y.sum(), shift)
-    scans = [name for name in operations.names if name.startswith("linrnn.")]
+    scans = [name for name in operations.names if "scan" in name]
     assert scans == ["linrnn.affine_scan.default", "linrnn.affine_scan_backward.default"]
 
 
