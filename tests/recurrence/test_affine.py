@@ -87,14 +87,18 @@ def test_as_defined(dtype: torch.dtype, ways: int, batch: int, length: int, offs
 @needs_triton
 @WAYS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-@pytest.mark.parametrize(("length", "offsets"), [(19, None), (18, OFFSETS), (0, None)])
+@pytest.mark.parametrize(
+    ("length", "n", "offsets"),
+    [(19, 5, None), (18, 5, OFFSETS), (0, 5, None), (128, 64, None)],
+    ids=["batch", "end to end", "no steps", "in halves"],
+)
 def test_by_the_kernels_for_gpus(
-    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, ways: int, length: int, offsets: list[int] | None
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, ways: int, length: int, n: int, offsets: list[int] | None
 ) -> None:
     from linrnn.recurrence import gpu
 
     monkeypatch.setattr(affine, "_kernels", lambda device: gpu)
-    check(arguments(1, length, 4, 5, ways, dtype, offsets, DEVICE))
+    check(arguments(1, length, 4, n, ways, dtype, offsets, DEVICE))
 
 
 @pytest.mark.gpu
