@@ -6,7 +6,8 @@ These are sketches, in use nowhere: Triton's products with the gelu, the GLU or 
 kernel leaves out one pass over memory. But it reads its factors from the cache once for each tile, and tiles of a size
 that leaves room for two programs on a multiprocessor, so that one multiplies while the other does the rest, read more
 than the cache can give; PyTorch's products share what they read between two multiprocessors, which Triton 3.6 cannot.
-Beside them: PyTorch's product with a bias, and the mixing's product in two parts.
+Beside them: PyTorch's product with a bias, the scan after it with the bias in the product or in the walk, and the
+mixing's product in two parts.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from linrnn.bench.measure import milliseconds
 from linrnn.bench.train import SIZES
 from linrnn.fused import gpu
 from linrnn.fused.gpu import _normal, _sigmoid
+from linrnn.recurrence import gpu as recurrence
 
 # rows, columns and depth of a tile, warps, pieces on their way; the GLU has two tiles of results
 GLU = [(128, 64, 64, 4, 3), (256, 64, 64, 8, 4), (128, 128, 64, 8, 3)]
@@ -105,12 +107,17 @@ def candidates(batch: int, length: int, H: int, N: int, device: torch.device) ->
         random(M, H),
         *(random(M, n) for n in (H, 2 * H, 2 * H, K)),
     )
+    lam, zero = 0.6 * torch.rand(2, N, device=device), torch.zeros(batch, 2, N, device=device)
     W, B, C, Bu_bias = random(2 * H, H) * H**-0.5, random(K, H) * H**-0.5, random(H, K) * K**-0.5, random(K)
     b, d, e = (torch.randn(n, device=device) for n in (2 * H, H, H))
     mask = random(batch, 1, H).square()
 
     def steps(t: Tensor) -> Tensor:
         return t.view(batch, length, -1)
+
+    def scanned(bias: Tensor | None, later: Tensor | None) -> object:
+        u = F.linear(steps(x), B, bias).unflatten(-1, (2, N))
+        return recurrence.scan(u, lam, zero, None, False, None, later)
 
     runs: dict[str, Any] = {
         "glu: product": lambda: F.linear(h, W),
@@ -126,6 +133,8 @@ def candidates(batch: int, length: int, H: int, N: int, device: torch.device) ->
         ),
         "B: product": lambda: F.linear(x, B),
         "B: product with bias": lambda: F.linear(x, B, Bu_bias),
+        "B: product with bias, then scan": lambda: scanned(Bu_bias, None),
+        "B: product, then scan with bias": lambda: scanned(None, Bu_bias.view(2, N)),
     }  # fmt: skip
 
     def tiled(rows: int, columns: int, *tensors: Tensor) -> list[TensorDescriptor]:
