@@ -321,11 +321,12 @@ def test_kernels_of_the_gpu(
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
-def test_more_channels_than_the_kernels_encode(monkeypatch: Any) -> None:
+def test_more_channels_and_classes_than_the_kernels_take(monkeypatch: Any) -> None:
     from linrnn.streaming import gpu
 
     monkeypatch.setattr("linrnn.streaming._kernels", lambda *_: gpu)
-    model = _model(torch.float32, channels=gpu.CHANNELS + 1).to("cuda" if torch.cuda.is_available() else "cpu")
+    model = _model(torch.float32, channels=gpu.CHANNELS + 1, classes=gpu.CLASSES + 1)
+    model = model.to("cuda" if torch.cuda.is_available() else "cpu")
     _check_steps(Stream(model, 2), model, _inputs(model, 2), 1e-5)
 
 

@@ -38,8 +38,19 @@ class Weights(NamedTuple):
     bias: Tensor | None = None  # (rows,), added to the products with u
 
 
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # compilers ask anew where it changes
+def on_tensor_cores(dtype: torch.dtype) -> bool:
+    """Whether a GPU multiplies matrices of this type so fast that more arithmetic for fewer states pays.
+
+    Of float32 it does after `torch.set_float32_matmul_precision("high")`, by rounding to TF32.
+    """
+    if dtype == torch.float32:
+        return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
+    return dtype in (torch.bfloat16, torch.float16)
+
+
 def chunk_size(length: int, H: int, N: int, bidirectional: bool = False) -> int:
-    """The c that takes the least time on a GPU in half precision; 1 where a scan of every step does.
+    """The c that takes the least time on a GPU's tensor cores; 1 where a scan of every step does.
 
     Arithmetic grows with c·H² and the traffic of states falls with N/c: their sum is least near c = √N/H. Two scans of
     every step would read B·u twice; with c = 2 what goes into both states is as much as B·u, and each reads its half.

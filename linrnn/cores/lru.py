@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from linrnn import spectrum
 from linrnn.cores.base import Core, last_real, output_dtype
-from linrnn.cores.chunked import Weights, chunk_size, chunked, fold, make
+from linrnn.cores.chunked import Weights, chunk_size, chunked, fold, make, on_tensor_cores
 from linrnn.errors import check_integer, wrong_value
 from linrnn.recurrence import op, scan_planes, transforms
 from linrnn.recurrence.affine import affine_scan
@@ -229,7 +229,7 @@ class LRU(Core):
 
     def _chunk(self, u: Tensor) -> int:
         """How many steps go into one matrix product."""
-        if not u.is_cuda or output_dtype(u, carry_dtype(self.B.dtype)) not in (torch.bfloat16, torch.float16):
+        if not u.is_cuda or not on_tensor_cores(output_dtype(u, carry_dtype(self.B.dtype))):
             return 1
         if transforms.active():  # the scan of every step goes through them
             return 1

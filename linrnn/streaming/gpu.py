@@ -1,16 +1,17 @@
 """One step of a model of LRUs on NVIDIA GPUs: Triton kernels, each a matrix product and what follows it.
 
 What a block takes from its state is y = C·Λ·state, of the state before the step: one kernel computes it for all blocks
-at once, before the first. The states move by B·n, where n is what came into a block: one kernel does that for all
-blocks, after the last. What has to be done block after block is then two products each, and the time of a step is that
-of few kernels which wait for each other.
+at once, before the first. The states move by B·n, where n is what came into a block: that goes beside later blocks.
+What has to be done block after block is then two products each, and the time of a step is that of few kernels which
+wait for each other.
 
 On Hopper and later GPUs a kernel starts while the one before it still runs, asks for its weights, and waits before it
 reads what that one, or any before it, writes. With many sequences the products are tiles on tensor cores. The residual
 x and the states are kept in float32; products read copies in the type of the matrices.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -35,7 +36,9 @@ MANY = {
 SHARED = 192 * 1024  # bytes of shared memory that these may take, which not every GPU has
 PROGRAMS = 64  # at least: where there would be fewer, tiles have fewer rows
 ONE = (4, 1)  # of a single sequence: columns and warps of a program; one warp sums up without waiting for others
+BESIDE = 2  # blocks whose states move together; of a single sequence all do
 CHANNELS = 8  # at most, that a kernel of ours encodes
+CLASSES = 32  # at most, whose scores are summed up with the mean
 
 fold = fold_apart  # the weights that `stepper` takes
 
@@ -50,22 +53,35 @@ def stepper(
     recall_grid, recall = _tiles("recall", (batch, H, 2 * N), w.CL, blocks=depth)
     out_grid, out = _tiles("out", (batch, H, H), w.CB)
     mix_grid, mix = _tiles("mix", (batch, H, H), w.W, both=not half)
-    into_grid, into = _tiles("into", (batch, N, H), w.B, blocks=depth, both=True)
-    lines = {"H": H, "BLOCK": min(1024, triton.next_power_of_2(H)), "EARLY": out["EARLY"], "num_warps": 1, **FUSED}
+    together = depth if batch == 1 else min(BESIDE, depth)
+    (*into_grid, _), into = _tiles("into", (batch, N, H), w.B, blocks=together, both=True)
+    into |= {"EARLY": False, "launch_pdl": False}  # it waits on a stream of its own
+    side = torch.cuda.Stream(total.device) if total.is_cuda else None
+    lines = {"H": H, "EARLY": out["EARLY"], "num_warps": 1, **FUSED}
+    block = min(1024, triton.next_power_of_2(H))
+    classes = len(w.head) if len(w.head) <= CLASSES else 0
+    wide = triton.next_power_of_2(max(1, classes))
+    pool = {"MEAN": mean, "CLASSES": classes, "WIDE": wide, "BLOCK": min(block, 2048 // wide), **lines}
 
     def step(inputs: Tensor) -> Tensor:
         few = inputs.shape[1] if inputs.is_floating_point() and inputs.shape[1] <= CHANNELS else 0
         x = states.new_empty(batch, H) if few else encode(inputs, w.encoder, w.encoder_bias)
-        y, h, pooled = x.new_empty(depth, batch, H), torch.empty_like(x, dtype=w.W.dtype), torch.empty_like(x)
+        y, h = x.new_empty(depth, batch, H), torch.empty_like(x, dtype=w.W.dtype)
+        outputs = x.new_empty(batch, classes or H)
         n = x.new_empty(depth + 1, batch, H, dtype=w.B.dtype)  # what comes into each block, and out of the last
-        _encode[(batch,)](inputs.contiguous(), w.encoder, w.encoder_bias, x, n, CHANNELS=few, **lines)
+        _encode[(batch,)](inputs.contiguous(), w.encoder, w.encoder_bias, x, n, CHANNELS=few, BLOCK=block, **lines)
         _recall[recall_grid](states, w.CL, w.ce, y, batch, H=H, N=N, **recall)
         for i in range(depth):
+            if (i + 1) % together == 0 or i + 1 == depth:
+                first = i // together * together
+                with _branch(side):
+                    _into[(*into_grid, i + 1 - first)](n, w.B, w.b, w.lam, states, batch, first, H=H, N=N, **into)
             _out[out_grid](n[i], w.CB[i], y[i], h, batch, H=H, **out)
             _mix[mix_grid](h, w.W[i], w.w[i], x, n[i + 1], batch, H=H, HALF=half, **mix)
-        _into[into_grid](n, w.B, w.b, w.lam, states, batch, H=H, N=N, **into)
-        _pool[(batch,)](x, total, steps, pooled, MEAN=mean, launch_pdl=lines["EARLY"], **lines)
-        return F.linear(pooled, w.head, w.head_bias)
+        _pool[(batch,)](x, total, steps, w.head, w.head_bias, outputs, launch_pdl=lines["EARLY"], **pool)
+        if side is not None:
+            torch.cuda.current_stream().wait_stream(side)
+        return outputs if classes else F.linear(outputs, w.head, w.head_bias)
 
     return step
 
@@ -93,6 +109,17 @@ def _tiles(
     options = {"ROWS": rows, "COLUMNS": columns, "DEPTH": deep, "EARLY": early(matrix.device), **FUSED}
     options |= {"launch_pdl": options["EARLY"], "num_stages": stages, "num_warps": warps}
     return (triton.cdiv(width, columns), triton.cdiv(batch, rows), blocks), options
+
+
+@contextlib.contextmanager
+def _branch(stream: torch.cuda.Stream | None) -> Iterator[None]:
+    """What is started in here waits for what was started before, and goes beside what is started after."""
+    if stream is None:
+        yield
+        return
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        yield
 
 
 def _shared_memory(device: torch.device) -> int:
@@ -178,13 +205,13 @@ def _mix(
     tl.store(n + at, x_here.to(n.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first"])
 def _into(
-    n, B, b, lam, state, batch, H: tl.constexpr, N: tl.constexpr,
+    n, B, b, lam, state, batch, first, H: tl.constexpr, N: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """state = λ·state + B·n + b, of all blocks."""
-    block = tl.program_id(2).to(tl.int64)
+    """state = λ·state + B·n + b, of the blocks from the first on."""
+    block = first + tl.program_id(2).to(tl.int64)
     row, column = _place(ROWS, COLUMNS)
     there, inside, at = _tile(row, column, batch, N, 2 * N)
     lam += block * (2 * N)
@@ -202,20 +229,36 @@ def _into(
 
 
 @triton.jit
-def _pool(x, total, steps, pooled, H: tl.constexpr, MEAN: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr):
-    """One more step of each sequence, by a program of one warp: others might read its number when it is written."""
-    if EARLY:
-        tl.extra.cuda.gdc_wait()
+def _pool(
+    x, total, steps, head, bias, outputs, H: tl.constexpr, MEAN: tl.constexpr,
+    CLASSES: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """One more step of each sequence: the scores of CLASSES, or what they are taken of where there are none.
+
+    A program a sequence, of one warp: others might read the number of its steps when it is written.
+    """
     row = tl.program_id(0).to(tl.int64)
     count = tl.load(steps + row) + 1
+    k = tl.arange(0, WIDE)
+    products = tl.zeros((WIDE, BLOCK), tl.float32)
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
     for start in range(0, H, BLOCK):
         column = start + tl.arange(0, BLOCK)
         at, inside = row * H + column, column < H
-        here = tl.load(x + at, mask=inside)
-        whole = tl.load(total + at, mask=inside) + here.to(tl.float64)
+        here = tl.load(x + at, mask=inside, other=0.0)
+        whole = tl.load(total + at, mask=inside, other=0.0) + here.to(tl.float64)
         tl.store(total + at, whole, mask=inside)
-        tl.store(pooled + at, (whole / count.to(tl.float64)).to(tl.float32) if MEAN else here, mask=inside)
+        pooled = (whole / count.to(tl.float64)).to(tl.float32) if MEAN else here
+        if CLASSES > 0:
+            both = (k < CLASSES)[:, None] & inside[None, :]
+            products += tl.load(head + k[:, None] * H + column[None, :], mask=both, other=0.0) * pooled[None, :]
+        else:
+            tl.store(outputs + at, pooled, mask=inside)
     tl.store(steps + row, count)
+    if CLASSES > 0:
+        scores = tl.sum(products, axis=1) + tl.load(bias + k, mask=k < CLASSES, other=0.0)
+        tl.store(outputs + row * CLASSES + k, scores, mask=k < CLASSES)
 
 
 @triton.jit

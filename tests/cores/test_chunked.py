@@ -1,6 +1,7 @@
 """The LRU over chunks computes the same map as step by step, and so do its gradients."""
 
 import copy
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 import linrnn
 from linrnn.cores import lru
-from linrnn.cores.chunked import chunk_size, two_products
+from linrnn.cores.chunked import chunk_size, on_tensor_cores, two_products
 from linrnn.cores.lru import Parameterization, prepare
 from tests.helpers import Operations, gradients, oracle, relative_error
 
@@ -245,14 +246,41 @@ def test_the_size_of_a_chunk_divides_the_length_and_falls_with_the_width() -> No
     assert chunk_size(2047, 64, 256) == 1
 
 
+@pytest.fixture
+def tf32() -> Iterator[None]:
+    """float32 is multiplied on tensor cores."""
+    torch.set_float32_matmul_precision("high")
+    yield
+    torch.set_float32_matmul_precision("highest")
+
+
+def _on_a_gpu(dtype: torch.dtype) -> Any:
+    return SimpleNamespace(is_cuda=True, device=torch.device("cuda"), shape=(1, 64, 512), dtype=dtype)
+
+
 def test_both_directions_go_over_chunks_whatever_the_width() -> None:
     """In half precision on a GPU, where two steps divide the length."""
     sizes = {H: [chunk_size(length, H, 256, bidirectional=True) for length in (2048, 1026, 2047)] for H in (64, 2048)}
     assert sizes == {64: [8, 2, 1], 2048: [2, 2, 1]}
-    options: Any = {"is_cuda": True, "device": torch.device("cuda"), "shape": (1, 64, 512)}
-    u, single = (SimpleNamespace(**options, dtype=dtype) for dtype in (torch.bfloat16, torch.float32))
+    u, single = _on_a_gpu(torch.bfloat16), _on_a_gpu(torch.float32)
     one, both = linrnn.LRU(512, 384), linrnn.LRU(512, 384, bidirectional=True)
-    assert [layer._chunk(each) for layer in (one, both) for each in (u, single)] == [1, 1, 2, 1]  # type: ignore[arg-type]
+    assert [layer._chunk(each) for layer in (one, both) for each in (u, single)] == [1, 1, 2, 1]
+
+
+@pytest.mark.usefixtures("tf32")
+def test_chunks_of_single_precision_where_tensor_cores_multiply_it() -> None:
+    layers = [linrnn.LRU(512, 384, bidirectional=True), linrnn.LRU(64, 256)]
+    types = torch.bfloat16, torch.float32, torch.float64
+    assert [[layer._chunk(_on_a_gpu(dtype)) for dtype in types] for layer in layers] == [[2, 2, 1], [8, 8, 1]]
+
+
+def test_the_compiler_sees_where_tensor_cores_multiply() -> None:
+    compiled = torch.compile(lambda x: x + on_tensor_cores(torch.float32), backend="eager", fullgraph=True)
+    came = []
+    for precision in ("highest", "high", "highest"):
+        torch.set_float32_matmul_precision(precision)
+        came.append(int(compiled(torch.zeros(()))))
+    assert came == [0, 1, 0]
 
 
 def test_the_compiler_sees_the_size_of_a_chunk_where_lengths_change() -> None:
@@ -269,11 +297,13 @@ def test_on_the_cpu_and_in_single_precision_every_step_is_scanned() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("H", "bidirectional"), [(128, False), (192, False), (128, True), (192, True), (512, True)])
-def test_in_bfloat16_on_a_gpu(H: int, bidirectional: bool) -> None:
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 1e-2), (torch.float32, 2e-3)], ids=str)
+@pytest.mark.usefixtures("tf32")
+def test_on_a_gpu(H: int, bidirectional: bool, dtype: torch.dtype, tolerance: float) -> None:
     """Outputs and gradients against float64, with states that remember for a thousand steps."""
     layer = linrnn.LRU(H, 256, r_min=0.9, r_max=0.999, bidirectional=bidirectional)
     u, weights = torch.randn(4, 2048, H), torch.randn(4, 2048, H)
-    with torch.autocast("cuda", torch.bfloat16):
+    with torch.autocast("cuda", torch.bfloat16, enabled=dtype == torch.bfloat16):
         layer = layer.cuda()
         assert layer._chunk(u.cuda()) > 1
         y, _ = layer(u.cuda())
@@ -281,9 +311,9 @@ def test_in_bfloat16_on_a_gpu(H: int, bidirectional: bool) -> None:
     exact = linrnn.LRU(H, 256, bidirectional=bidirectional, **FLOAT64)
     exact.load_state_dict(layer.state_dict())
     expected, _ = exact(u.double())
-    assert relative_error(y.cpu(), expected) < 1e-2
+    assert relative_error(y.cpu(), expected) < tolerance
     for name, gradient in gradients(exact, (expected * weights).sum()).items():
-        assert relative_error(came[name].cpu(), gradient) < 3e-2, name
+        assert relative_error(came[name].cpu(), gradient) < 3 * tolerance, name
 
 
 def test_two_products() -> None:
