@@ -52,10 +52,10 @@ def on_tensor_cores(dtype: torch.dtype) -> bool:
 def chunk_size(length: int, H: int, N: int, bidirectional: bool = False) -> int:
     """The c that takes the least time on a GPU's tensor cores; 1 where a scan of every step does.
 
-    Arithmetic grows with c·H² and the traffic of states falls with N/c: their sum is least near c = √N/H. Two scans of
-    every step would read B·u twice; with c = 2 what goes into both states is as much as B·u, and each reads its half.
+    Arithmetic grows with c·H² and the traffic of states falls with N/c: their sum is least near c = √N/H. Both ways
+    there is more to gain: two scans of every step read B·u twice, those of chunks each the half that is theirs.
     """
-    c: int = 2 ** round(math.log2(max(26 * math.sqrt(N) / H, 2 if bidirectional else 1)))
+    c: int = 2 ** round(math.log2(max((30 if bidirectional else 26) * math.sqrt(N) / H, 1)))
     while length % c:  # not math.gcd, through which the compiler cannot see where lengths change
         c //= 2
     return c

@@ -1,17 +1,16 @@
 """One step of a model of LRUs on NVIDIA GPUs: Triton kernels, each a matrix product and what follows it.
 
 What a block takes from its state is y = C·Λ·state, of the state before the step: one kernel computes it for all blocks
-at once, before the first. The states move by B·n, where n is what came into a block: that goes beside later blocks.
-What has to be done block after block is then two products each, and the time of a step is that of few kernels which
-wait for each other.
+at once, before the first. The states move by B·n, where n is what came into a block: one kernel does that for all
+blocks, after the last. What has to be done block after block is then two products each, and the time of a step is that
+of few kernels which wait for each other.
 
 On Hopper and later GPUs a kernel starts while the one before it still runs, asks for its weights, and waits before it
 reads what that one, or any before it, writes. With many sequences the products are tiles on tensor cores. The residual
 x and the states are kept in float32; products read copies in the type of the matrices.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -36,7 +35,6 @@ MANY = {
 SHARED = 192 * 1024  # bytes of shared memory that these may take, which not every GPU has
 PROGRAMS = 64  # at least: where there would be fewer, tiles have fewer rows
 ONE = (4, 1)  # of a single sequence: columns and warps of a program; one warp sums up without waiting for others
-BESIDE = 2  # blocks whose states move together; of a single sequence all do
 CHANNELS = 8  # at most, that a kernel of ours encodes
 CLASSES = 32  # at most, whose scores are summed up with the mean
 
@@ -53,15 +51,12 @@ def stepper(
     recall_grid, recall = _tiles("recall", (batch, H, 2 * N), w.CL, blocks=depth)
     out_grid, out = _tiles("out", (batch, H, H), w.CB)
     mix_grid, mix = _tiles("mix", (batch, H, H), w.W, both=not half)
-    together = depth if batch == 1 else min(BESIDE, depth)
-    (*into_grid, _), into = _tiles("into", (batch, N, H), w.B, blocks=together, both=True)
-    into |= {"EARLY": False, "launch_pdl": False}  # it waits on a stream of its own
-    side = torch.cuda.Stream(total.device) if total.is_cuda else None
-    lines = {"H": H, "EARLY": out["EARLY"], "num_warps": 1, **FUSED}
+    into_grid, into = _tiles("into", (batch, N, H), w.B, blocks=depth, both=True)
+    lines = {"H": H, "EARLY": out["EARLY"], **FUSED}
     block = min(1024, triton.next_power_of_2(H))
     classes = len(w.head) if len(w.head) <= CLASSES else 0
     wide = triton.next_power_of_2(max(1, classes))
-    pool = {"MEAN": mean, "CLASSES": classes, "WIDE": wide, "BLOCK": min(block, 2048 // wide), **lines}
+    pool = {"MEAN": mean, "CLASSES": classes, "WIDE": wide, "BLOCK": min(block, 8192 // wide), "num_warps": 4, **lines}
 
     def step(inputs: Tensor) -> Tensor:
         few = inputs.shape[1] if inputs.is_floating_point() and inputs.shape[1] <= CHANNELS else 0
@@ -69,18 +64,14 @@ def stepper(
         y, h = x.new_empty(depth, batch, H), torch.empty_like(x, dtype=w.W.dtype)
         outputs = x.new_empty(batch, classes or H)
         n = x.new_empty(depth + 1, batch, H, dtype=w.B.dtype)  # what comes into each block, and out of the last
-        _encode[(batch,)](inputs.contiguous(), w.encoder, w.encoder_bias, x, n, CHANNELS=few, BLOCK=block, **lines)
+        given = (inputs.contiguous(), w.encoder, w.encoder_bias)
+        _encode[(batch,)](*given, x, n, CHANNELS=few, BLOCK=block, num_warps=1, **lines)
         _recall[recall_grid](states, w.CL, w.ce, y, batch, H=H, N=N, **recall)
         for i in range(depth):
-            if (i + 1) % together == 0 or i + 1 == depth:
-                first = i // together * together
-                with _branch(side):
-                    _into[(*into_grid, i + 1 - first)](n, w.B, w.b, w.lam, states, batch, first, H=H, N=N, **into)
             _out[out_grid](n[i], w.CB[i], y[i], h, batch, H=H, **out)
             _mix[mix_grid](h, w.W[i], w.w[i], x, n[i + 1], batch, H=H, HALF=half, **mix)
+        _into[into_grid](n, w.B, w.b, w.lam, states, batch, H=H, N=N, **into)
         _pool[(batch,)](x, total, steps, w.head, w.head_bias, outputs, launch_pdl=lines["EARLY"], **pool)
-        if side is not None:
-            torch.cuda.current_stream().wait_stream(side)
         return outputs if classes else F.linear(outputs, w.head, w.head_bias)
 
     return step
@@ -109,17 +100,6 @@ def _tiles(
     options = {"ROWS": rows, "COLUMNS": columns, "DEPTH": deep, "EARLY": early(matrix.device), **FUSED}
     options |= {"launch_pdl": options["EARLY"], "num_stages": stages, "num_warps": warps}
     return (triton.cdiv(width, columns), triton.cdiv(batch, rows), blocks), options
-
-
-@contextlib.contextmanager
-def _branch(stream: torch.cuda.Stream | None) -> Iterator[None]:
-    """What is started in here waits for what was started before, and goes beside what is started after."""
-    if stream is None:
-        yield
-        return
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        yield
 
 
 def _shared_memory(device: torch.device) -> int:
@@ -205,13 +185,13 @@ def _mix(
     tl.store(n + at, x_here.to(n.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["first"])
+@triton.jit
 def _into(
-    n, B, b, lam, state, batch, first, H: tl.constexpr, N: tl.constexpr,
+    n, B, b, lam, state, batch, H: tl.constexpr, N: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """state = λ·state + B·n + b, of the blocks from the first on."""
-    block = first + tl.program_id(2).to(tl.int64)
+    """state = λ·state + B·n + b, of all blocks."""
+    block = tl.program_id(2).to(tl.int64)
     row, column = _place(ROWS, COLUMNS)
     there, inside, at = _tile(row, column, batch, N, 2 * N)
     lam += block * (2 * N)
@@ -233,12 +213,10 @@ def _pool(
     x, total, steps, head, bias, outputs, H: tl.constexpr, MEAN: tl.constexpr,
     CLASSES: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """One more step of each sequence: the scores of CLASSES, or what they are taken of where there are none.
-
-    A program a sequence, of one warp: others might read the number of its steps when it is written.
-    """
+    """One more step of each sequence: the scores of CLASSES, or what they are taken of where there are none."""
     row = tl.program_id(0).to(tl.int64)
     count = tl.load(steps + row) + 1
+    tl.debug_barrier()  # all threads have read it before it is written
     k = tl.arange(0, WIDE)
     products = tl.zeros((WIDE, BLOCK), tl.float32)
     if EARLY:
