@@ -50,7 +50,7 @@ BACKWARD: dict[int, Tiles] = {
 ALONE: dict[int, Tile] = {2: (32, 4, 32, 2, 255), 4: (16, 4, 32, 2, 255)}
 NARROW = 16
 AHEAD = 132  # the program so many later finds its tile in the cache; 0: none does
-FILL = 4096  # words that a program empties
+FILL = 1024  # words that a program empties
 # Bring memory to the cache, if $3 is not 0: from $1 on, $2 bytes.
 FETCH_ASSEMBLY = tl.constexpr(
     "{.reg .pred p; setp.ne.s32 p, $3, 0; @p cp.async.bulk.prefetch.L2.global [$1], $2; mov.b32 $0, 0;}"

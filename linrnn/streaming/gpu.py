@@ -70,8 +70,8 @@ def stepper(
         for i in range(depth):
             _out[out_grid](n[i], w.CB[i], y[i], h, batch, H=H, **out)
             _mix[mix_grid](h, w.W[i], w.w[i], x, n[i + 1], batch, H=H, HALF=half, **mix)
-        _into[into_grid](n, w.B, w.b, w.lam, states, batch, H=H, N=N, **into)
         _pool[(batch,)](x, total, steps, w.head, w.head_bias, outputs, launch_pdl=lines["EARLY"], **pool)
+        _into[into_grid](n, w.B, w.b, w.lam, states, batch, H=H, N=N, **into)
         return outputs if classes else F.linear(outputs, w.head, w.head_bias)
 
     return step
@@ -190,7 +190,7 @@ def _into(
     n, B, b, lam, state, batch, H: tl.constexpr, N: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """state = λ·state + B·n + b, of all blocks."""
+    """state = λ·state + B·n + b, of all blocks; started by `_pool`, when all blocks are done."""
     block = tl.program_id(2).to(tl.int64)
     row, column = _place(ROWS, COLUMNS)
     there, inside, at = _tile(row, column, batch, N, 2 * N)
@@ -203,7 +203,9 @@ def _into(
     x_re, x_im = tl.load(state + at, mask=inside), tl.load(state + N + at, mask=inside)
     n += block * batch * H
     B += block * (2 * N * H)
-    re, im, _ = _products(n, B, N, True, None, row, column, batch, N, H, ROWS, COLUMNS, DEPTH, EARLY)
+    re, im, _ = _products(n, B, N, True, None, row, column, batch, N, H, ROWS, COLUMNS, DEPTH, False)
+    if EARLY:  # those that come wait for this kernel only
+        tl.extra.cuda.gdc_wait()
     tl.store(state + at, re + l_re * x_re - l_im * x_im + b_re, mask=inside)
     tl.store(state + N + at, im + l_re * x_im + l_im * x_re + b_im, mask=inside)
 
@@ -221,6 +223,7 @@ def _pool(
     products = tl.zeros((WIDE, BLOCK), tl.float32)
     if EARLY:
         tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
     for start in range(0, H, BLOCK):
         column = start + tl.arange(0, BLOCK)
         at, inside = row * H + column, column < H
