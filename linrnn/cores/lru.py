@@ -19,6 +19,7 @@ from linrnn.recurrence.planes import from_planes, multiply, spare
 
 Parameterization = Literal["stable_exp", "exp", "real_imag"]
 ALIGNED = 8  # where sequences are packed end to end, each starts at a multiple of so many steps
+LARGE = 20_000_000  # states (batch · length · N) from which chunks pay for the weights of a single layer
 LAMBDA: dict[str, tuple[str, ...]] = {  # the parameters of Λ
     "stable_exp": ("nu_log", "theta_log"),
     "exp": ("nu", "theta"),
@@ -170,10 +171,10 @@ class LRU(Core):
         resets: Tensor | None,
         group: "torch.distributed.ProcessGroup | None",
     ) -> tuple[Tensor, Tensor | None]:
-        c = self._chunk(u) if resets is None and group is None else 1
         N = self.d_state
+        c = self._chunk(u) if resets is None and group is None else 1
         initial = self._zero_state(u.shape[0]) if state is None else state
-        if c > 1:
+        if c > 1 and u.shape[0] * u.shape[1] * N >= LARGE:
             weights = prepare([self], u)[0]
             y, starts, final = chunked(u, weights, _pad(initial, weights.lam.shape[1] - N))
             if self.bidirectional:

@@ -23,6 +23,7 @@ DIRECTIONS = pytest.mark.parametrize("bidirectional", [False, True], ids=["causa
 def in_chunks(monkeypatch: pytest.MonkeyPatch, c: int, states: int = 1) -> None:
     """And with states up to a multiple, as on a GPU."""
     monkeypatch.setattr(linrnn.LRU, "_chunk", lambda self, u: c)
+    monkeypatch.setattr(lru, "LARGE", 0)
     monkeypatch.setattr(lru, "spare", lambda n, dtype, device: -n % states)
 
 
@@ -295,12 +296,28 @@ def test_on_the_cpu_and_in_single_precision_every_step_is_scanned() -> None:
     assert linrnn.LRU(8, 64)._chunk(torch.randn(1, 1024, 8)) == 1
 
 
+def test_a_small_layer_scans_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights of chunks take 40 operations or more, a scan of every step takes 19 in all."""
+    monkeypatch.setattr(linrnn.LRU, "_chunk", lambda self, u: 2)
+    layer, u = linrnn.LRU(4, 8), torch.randn(2, 6, 4)
+    counts = []
+    for large in (96, 97):
+        monkeypatch.setattr(lru, "LARGE", large)
+        with torch.no_grad(), Operations() as operations:
+            layer(u)
+        counts.append(len(operations.names))
+    assert counts[0] > counts[1] + 30
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(("H", "bidirectional"), [(128, False), (192, False), (128, True), (192, True), (256, True)])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 1e-2), (torch.float32, 2e-3)], ids=str)
 @pytest.mark.usefixtures("tf32")
-def test_on_a_gpu(H: int, bidirectional: bool, dtype: torch.dtype, tolerance: float) -> None:
+def test_on_a_gpu(
+    H: int, bidirectional: bool, dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Outputs and gradients against float64, with states that remember for a thousand steps."""
+    monkeypatch.setattr(lru, "LARGE", 0)
     layer = linrnn.LRU(H, 256, r_min=0.9, r_max=0.999, bidirectional=bidirectional)
     u, weights = torch.randn(4, 2048, H), torch.randn(4, 2048, H)
     with torch.autocast("cuda", torch.bfloat16, enabled=dtype == torch.bfloat16):
