@@ -446,6 +446,9 @@ def _model(dtype: torch.dtype, **config: Any) -> linrnn.Model:
                 if tensor.is_floating_point():
                     tensor.uniform_(0.5, 1.5)
             block.mixing.bias.normal_()
+        for name, parameter in model.head.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_()
     return model.to(dtype)
 
 

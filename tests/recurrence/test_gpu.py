@@ -64,6 +64,31 @@ def leave_to_single_tiles(monkeypatch: pytest.MonkeyPatch, kernels: ModuleType) 
     monkeypatch.setattr(gpu_long, "ALONE", {})
 
 
+def test_all_slots_are_emptied(monkeypatch: pytest.MonkeyPatch, kernels: ModuleType) -> None:
+    """Also those of the last program that does it; what is left over from others is told from what was published."""
+    from linrnn.recurrence import gpu_long
+
+    leave_to_single_tiles(monkeypatch, kernels)
+    p, allocate = problem(3, 150, 5, torch.float32), torch.empty
+    ends: list[Tensor] = []
+
+    def full(*args: Any, **kwargs: Any) -> Tensor:
+        ends.append(allocate(*args, **kwargs).fill_(7))
+        return ends[-1]
+
+    class Stop:
+        def __getitem__(self, grid: object) -> Any:
+            return lambda *_, **__: None
+
+    monkeypatch.setattr(torch, "empty", full)
+    monkeypatch.setattr(gpu_long, "_scan", Stop())
+    kernels.scan(p.u, p.lam, p.initial, None, False)
+    assert ends
+    assert ends[-1].numel() > gpu_long.FILL
+    assert ends[-1].numel() % gpu_long.FILL
+    assert bool((ends[-1] == -1).all())
+
+
 def check(kernels: ModuleType, p: Problem, tolerance: float) -> None:
     """Forward and backward against the definition in float64."""
     results, gradients = p.oracle()
