@@ -197,25 +197,33 @@ def cores(
 
 
 @app.command()
-def stream(device: Device = None, dtype: Dtype = None, json_file: Json = None) -> None:
+def stream(
+    rnn: Annotated[
+        bool, typer.Option("--rnn", help="On a GPU also PyTorch's RNN, GRU and LSTM in the same blocks.")
+    ] = False,
+    device: Device = None,
+    dtype: Dtype = None,
+    json_file: Json = None,
+) -> None:
     """One step at a time, in constant memory.
 
     On a GPU: a step of a linrnn.Stream of 6 blocks (H 512, N 384), which is a CUDA graph, called from Python at batch 1
-    and 1,024; the time its matrix products take alone; and the time that its weights and states take to read once, at
-    the bandwidth of a large copy. On a CPU: steps a second on one thread, batch 1, float32, H 128, N 256. Models of 6
-    blocks with the same encoder, mixing and head, whose cores are the LRU (N complex states), or PyTorch's layers with
-    N hidden features and a map back to H; then single layers, PyTorch's without that map.
+    and 1,024; the time its matrix products take alone; the time that its weights and states take to read once, at the
+    bandwidth of a large copy; and with --rnn the same blocks with PyTorch's layers, streamed the same way, and how many
+    times longer they take. On a CPU: steps a second on one thread, batch 1, float32, H 128, N 256. Models of 6 blocks
+    with the same encoder, mixing and head, whose cores are the LRU (N complex states), or PyTorch's layers with N
+    hidden features and a map back to H; then single layers, PyTorch's without that map.
 
     **Examples**
 
-    - `linrnn bench stream`
+    - `linrnn bench stream --rnn`
     - `linrnn bench stream --device cpu --json results/bench/stream-cpu.json`
     """
     where = _device(device, None)
     torch.manual_seed(0)
     results: list[Row] = []
     if where.type == "cuda":
-        for row in streams.gpu_rows((1, 1024), _dtypes(dtype, where), where):
+        for row in streams.gpu_rows((1, 1024), _dtypes(dtype, where), where, rnn=rnn):
             results.append(row)
             _keep(json_file, results, row)
         out.print(_gpu_stream_table(results))
@@ -365,15 +373,17 @@ def _profile_table(row: Row) -> Table:
 
 
 def _gpu_stream_table(results: list[Row]) -> Table:
-    table = Table("", "type", "µs a step", "products alone", "weights and states", "read in", "ratio")
+    rivals_named = [name for name in (f"nn.{kind}" for kind in steps.PYTORCH) if name in results[0]]
+    table = Table("", "type", "µs a step", "products alone", "weights and states", "read in", "ratio", *rivals_named)
     for row in results:
         alone = row["batch"] == 1
         reached = row["us"] <= streams.GPU_GOAL_US if alone else row["ratio"] <= streams.GPU_GOAL_RATIO
         took, ratio = f"{row['us']:.1f}", f"{row['ratio']:.2f} ×"
         took, ratio = (_marked(took, reached), ratio) if alone else (took, _marked(ratio, reached))
         size = f"{row['bytes'] / 1e6:.1f} MB"
+        beside = [f"{row[name]:.0f} µs ({row[name] / row['us']:.1f} ×)" for name in rivals_named]
         table.add_row(row["name"], row["dtype"], took, f"{row['products_us']:.1f} µs", size,
-                      f"{row['read_us']:.1f} µs", ratio)  # fmt: skip
+                      f"{row['read_us']:.1f} µs", ratio, *beside)  # fmt: skip
     return table
 
 

@@ -157,10 +157,12 @@ def test_the_gpu_table_of_streams_shows_time_and_floor() -> None:
         | stream.compare(100_000_000, 4e12, 50.0)
         for batch in (1, 1024)
     ]
-    console = Console(width=200)
-    with console.capture() as said:
-        console.print(cli_bench._gpu_stream_table(rows))
-    assert all(said.get().count(text) == 2 for text in ("50.0", "12.5 µs", "25.0 µs", "2.00 ×", "100.0 MB"))
+    console, shown = Console(width=200), ["50.0", "12.5 µs", "25.0 µs", "2.00 ×", "100.0 MB"]
+    for rival in ({}, {"nn.GRU": 160.0}):
+        with console.capture() as said:
+            console.print(cli_bench._gpu_stream_table([row | rival for row in rows]))
+        assert all(said.get().count(text) == 2 for text in shown)
+        assert said.get().count("160 µs (3.2 ×)") == (2 if rival else 0)
 
 
 def test_length_shows_and_draws(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from linrnn.bench import measure
 from linrnn.bench.measure import Row
@@ -33,14 +33,19 @@ def gpu_rows(
     N: int = 384,
     depth: int = 6,
     seconds: float = 0.5,
+    rnn: bool = False,
 ) -> Iterator[Row]:
-    """The time of one step of a stream, of the model's products alone, and of reading weights and states once."""
+    """The time of one step of a stream, of the model's products alone, and of reading weights and states once.
+
+    With `rnn`, those of the same model with PyTorch's layers as well.
+    """
     bandwidth = measure.copy_bandwidth(device)
-    model = Model(config(H, N, depth)).to(device).eval()
+    configs = [config(H, N, depth), *(_rivals(H, N, depth) if rnn else ())]
+    model, *others = (Model(each).to(device).eval() for each in configs)
     for dtype in dtypes:
         for batch in batches:
-            stream, inputs = Stream(model, batch, dtype=dtype), torch.randn(batch, 1, device=device)
-            us = 1e6 / measure.per_second(partial(stream.step, inputs), device, seconds)
+            inputs = torch.randn(batch, 1, device=device)
+            us, *theirs = (_step_us(each, inputs, dtype, seconds) for each in (model, *others))
             products = products_of_block(batch, widths(H, N) * depth, dtype, device, backward=False)
             replayed = measure.captured(products) if device.type == "cuda" else products
             yield {
@@ -54,7 +59,19 @@ def gpu_rows(
                 "products_us": 1e6 / measure.per_second(replayed, device, seconds),
                 "copy_TB/s": bandwidth / 1e12,
                 **compare(bytes_of(model, batch, dtype), bandwidth, us),
+                **{f"nn.{kind}": time for kind, time in zip(PYTORCH, theirs, strict=False)},
             }
+
+
+def _rivals(H: int, N: int, depth: int) -> list[ModelConfig]:
+    """The same model with PyTorch's layers for its cores."""
+    return [dataclasses.replace(config(H, N, depth), core=core) for core in PYTORCH.values()]
+
+
+def _step_us(model: Model, inputs: Tensor, dtype: torch.dtype, seconds: float) -> float:
+    """Microseconds of a step of a stream."""
+    stream = Stream(model, len(inputs), dtype=dtype)
+    return 1e6 / measure.per_second(partial(stream.step, inputs), inputs.device, seconds)
 
 
 def compare(read: int, bandwidth: float, us: float) -> Row:
@@ -86,9 +103,8 @@ def cpu_rows(*, H: int = 128, N: int = 256, depth: int = 6, rounds: int = 100) -
 def _models(H: int, N: int, depth: int, rounds: int) -> list[Row]:
     lru = Model(config(H, N, depth)).eval()
     candidates = {"LRU, linrnn.Stream": _walk_stream(Stream(lru)), "LRU, Model.step": _walk_model(lru)}
-    for kind, core in PYTORCH.items():
-        other = Model(dataclasses.replace(config(H, N, depth), core=core))
-        candidates[f"nn.{kind}, Model.step"] = _walk_model(other.eval())
+    for kind, other in zip(PYTORCH, _rivals(H, N, depth), strict=True):
+        candidates[f"nn.{kind}, Model.step"] = _walk_model(Model(other).eval())
     return _rows(f"model, {depth} blocks", measure.milliseconds(candidates, rounds), H, N, CPU_GOAL)
 
 

@@ -27,9 +27,9 @@ def test_the_scan_is_compared_in_both_types() -> None:
 
 
 def test_steps_of_a_stream_are_captured() -> None:
-    for row in stream.gpu_rows((1, 8), (torch.float32, torch.bfloat16), GPU, H=32, N=16, depth=2, seconds=0.05):
-        assert 0 < row["us"] < 1000
-        assert 0 < row["products_us"] < 1000
+    sizes: dict[str, int] = {"H": 32, "N": 16, "depth": 2}
+    for row in stream.gpu_rows((1, 8), (torch.float32, torch.bfloat16), GPU, **sizes, seconds=0.05, rnn=True):
+        assert all(0 < row[name] < 1000 for name in ("us", "products_us", "nn.RNN", "nn.GRU", "nn.LSTM"))
 
 
 def test_a_training_step_is_measured_beside_products_and_layers() -> None:

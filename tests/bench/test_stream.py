@@ -1,6 +1,8 @@
 """Streaming: what is timed is a stream, and what is read is counted once."""
 
 import math
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -36,6 +38,25 @@ def test_rows_of_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     for row in rows:
         assert row["us"] == pytest.approx(50.0)
         assert row["ratio"] == pytest.approx(50 / (row["bytes"] / 1e9 * 1e6))
+        assert "nn.GRU" not in row
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_stream_beside_those_of_other_layers(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a whole model, which differs in its core only."""
+    cores = []
+
+    def per_second(run: Any, *_: object) -> float:
+        if isinstance(run, partial):  # a stream's step
+            assert run().dtype == torch.float32
+            cores.append(run.func.__self__.model.config.core)  # type: ignore[attr-defined]
+        return 1e6 * len(cores)
+
+    monkeypatch.setattr(measure, "copy_bandwidth", lambda *_: 1e9)
+    monkeypatch.setattr(measure, "per_second", per_second)
+    (row,) = stream.gpu_rows((3,), (dtype,), measure.CPU, H=6, N=4, depth=2, rnn=True)
+    assert cores == ["lru", "rnn", "gru", "lstm"]
+    assert [row[name] for name in ("us", "nn.RNN", "nn.GRU", "nn.LSTM")] == [1, 1 / 2, 1 / 3, 1 / 4]
 
 
 def test_rows_of_steps_on_a_cpu_are_relative_to_the_lru() -> None:
