@@ -38,7 +38,6 @@ class Weights(NamedTuple):
     bias: Tensor | None = None  # (rows,), added to the products with u
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # compilers ask anew where it changes
 def on_tensor_cores(dtype: torch.dtype) -> bool:
     """Whether a GPU multiplies matrices of this type so fast that more arithmetic for fewer states pays.
 
@@ -47,6 +46,10 @@ def on_tensor_cores(dtype: torch.dtype) -> bool:
     if dtype == torch.float32:
         return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
     return dtype in (torch.bfloat16, torch.float16)
+
+
+# torch.compiler.assume_constant_result without loading the compiler; which asks anew where the setting has changed
+on_tensor_cores._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def chunk_size(length: int, H: int, N: int, bidirectional: bool = False) -> int:
