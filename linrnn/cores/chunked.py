@@ -38,14 +38,14 @@ class Weights(NamedTuple):
     bias: Tensor | None = None  # (rows,), added to the products with u
 
 
-def on_tensor_cores(dtype: torch.dtype) -> bool:
-    """Whether a GPU multiplies matrices of this type so fast that more arithmetic for fewer states pays.
+def on_tensor_cores(device: str, dtype: torch.dtype) -> bool:
+    """Whether this kind of device multiplies matrices of this type so fast that more arithmetic for fewer states pays.
 
-    Of float32 it does after `torch.set_float32_matmul_precision("high")`, by rounding to TF32.
+    GPUs do; of float32 after `torch.set_float32_matmul_precision("high")`, by rounding to TF32.
     """
     if dtype == torch.float32:
-        return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
-    return dtype in (torch.bfloat16, torch.float16)
+        return device == "cuda" and bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
+    return device == "cuda" and dtype in (torch.bfloat16, torch.float16)
 
 
 # torch.compiler.assume_constant_result without loading the compiler; which asks anew where the setting has changed

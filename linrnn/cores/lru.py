@@ -230,9 +230,9 @@ class LRU(Core):
 
     def _chunk(self, u: Tensor) -> int:
         """How many steps go into one matrix product."""
-        if not u.is_cuda or not on_tensor_cores(output_dtype(u, carry_dtype(self.B.dtype))):
+        if not on_tensor_cores(u.device.type, output_dtype(u, carry_dtype(self.B.dtype))):
             return 1
-        if transforms.active():  # the scan of every step goes through them
+        if transforms.active() or torch.compiler.is_exporting():  # the scan of every step takes them, and any length
             return 1
         return chunk_size(u.shape[1], self.d_model, self.d_state, self.bidirectional)
 

@@ -276,7 +276,7 @@ def test_chunks_of_single_precision_where_tensor_cores_multiply_it() -> None:
 
 
 def test_the_compiler_sees_where_tensor_cores_multiply() -> None:
-    compiled = torch.compile(lambda x: x + on_tensor_cores(torch.float32), backend="eager", fullgraph=True)
+    compiled = torch.compile(lambda x: x + on_tensor_cores("cuda", torch.float32), backend="eager", fullgraph=True)
     came = []
     for precision in ("highest", "high", "highest"):
         torch.set_float32_matmul_precision(precision)
@@ -294,6 +294,19 @@ def test_the_compiler_sees_the_size_of_a_chunk_where_lengths_change() -> None:
 
 def test_on_the_cpu_and_in_single_precision_every_step_is_scanned() -> None:
     assert linrnn.LRU(8, 64)._chunk(torch.randn(1, 1024, 8)) == 1
+
+
+@DIRECTIONS
+def test_an_exported_layer_takes_any_length(bidirectional: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also from where it would go over chunks, which have to divide it."""
+    monkeypatch.setattr(lru, "on_tensor_cores", lambda *_: True)
+    monkeypatch.setattr(lru, "LARGE", 0)
+    layer, u = linrnn.LRU(4, 8, bidirectional=bidirectional).eval(), torch.randn(2, 64, 4)
+    assert layer._chunk(u) > 1
+    exported = torch.export.export(layer, (u,), dynamic_shapes=({1: torch.export.Dim("length")},)).module()
+    for length in (64, 7, 41):
+        u = torch.randn(2, length, 4)
+        assert relative_error(exported(u)[0], layer(u)[0]) < 1e-5
 
 
 def test_a_small_layer_scans_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
