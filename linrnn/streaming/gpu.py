@@ -218,7 +218,6 @@ def _pool(
     """One more step of each sequence: the scores of CLASSES, or what they are taken of where there are none."""
     row = tl.program_id(0).to(tl.int64)
     count = tl.load(steps + row) + 1
-    tl.debug_barrier()  # all threads have read it before it is written
     k = tl.arange(0, WIDE)
     products = tl.zeros((WIDE, BLOCK), tl.float32)
     if EARLY:
@@ -229,6 +228,7 @@ def _pool(
         at, inside = row * H + column, column < H
         here = tl.load(x + at, mask=inside, other=0.0)
         whole = tl.load(total + at, mask=inside, other=0.0) + here.to(tl.float64)
+        tl.debug_barrier()  # threads may have the same numbers: all have read them before one writes
         tl.store(total + at, whole, mask=inside)
         pooled = (whole / count.to(tl.float64)).to(tl.float32) if MEAN else here
         if CLASSES > 0:

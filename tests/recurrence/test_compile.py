@@ -104,6 +104,25 @@ for tile in {tile for _, tile in gpu_halves.FORWARD + gpu_halves.BACKWARD}:
 print(len(lowered))
 """
 
+POOLED = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from linrnn.streaming import gpu
+
+types = {"total": "*fp64", "steps": "*i64", **dict.fromkeys(("x", "head", "bias", "outputs"), "*fp32")}
+types = {name: types.get(name, "constexpr") for name in gpu._pool.arg_names}
+for H, block in ((20, 32), (256, 256)):
+    constants = {"H": H, "MEAN": True, "CLASSES": 3, "WIDE": 4, "BLOCK": block, "EARLY": False}
+    aligned = {(i,): [("tt.divisibility", 16)] for i, kind in enumerate(types.values()) if kind != "constexpr"}
+    source = ASTSource(gpu._pool, types, constants, aligned)
+    options = {"num_warps": 4, "enable_fp_fusion": True}
+    code = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ttgir"]
+    barrier = code.index("barrier")
+    print(code.count("tt.load", 0, barrier) == 3 and barrier < code.index("tt.store"))  # of steps, x and the total
+"""
+
 NAMES = """
 from triton.runtime.jit import JITFunction
 
@@ -137,6 +156,11 @@ def test_rows_are_taken_apart_without_moving_numbers_between_threads() -> None:
 def test_all_tiles_are_allowed_on_a_gpu() -> None:
     """Where the interpreter is content, a compiler need not be: ranges, for one, are powers of two."""
     assert int(run(LOWERED)[0]) > 30
+
+
+def test_streams_read_before_they_write() -> None:
+    """Where there are more threads than numbers some read the same, which one of them writes anew."""
+    assert run(POOLED) == ["True", "True"]
 
 
 def test_what_is_compiled_is_found_again() -> None:
