@@ -48,8 +48,15 @@ def on_tensor_cores(device: str, dtype: torch.dtype) -> bool:
     return device == "cuda" and dtype in (torch.bfloat16, torch.float16)
 
 
-# torch.compiler.assume_constant_result without loading the compiler; which asks anew where the setting has changed
-on_tensor_cores._dynamo_marked_constant = True  # type: ignore[attr-defined]
+def exporting() -> bool:
+    """Whether this becomes a program for any length, which chunks would have to divide."""
+    return torch.compiler.is_exporting()
+
+
+# torch.compiler.assume_constant_result without loading the compiler. It asks anew where a setting has changed; and it
+# must not look inside: that of PyTorch 2.11 takes all that it compiles for exported.
+for known in (on_tensor_cores, exporting):
+    known._dynamo_marked_constant = True  # type: ignore[union-attr]
 
 
 def chunk_size(length: int, H: int, N: int, bidirectional: bool = False) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from linrnn import spectrum
 from linrnn.cores.base import Core, last_real, output_dtype
-from linrnn.cores.chunked import Weights, chunk_size, chunked, fold, make, on_tensor_cores
+from linrnn.cores.chunked import Weights, chunk_size, chunked, exporting, fold, make, on_tensor_cores
 from linrnn.errors import check_integer, wrong_value
 from linrnn.recurrence import op, scan_planes, transforms
 from linrnn.recurrence.affine import affine_scan
@@ -232,7 +232,7 @@ class LRU(Core):
         """How many steps go into one matrix product."""
         if not on_tensor_cores(u.device.type, output_dtype(u, carry_dtype(self.B.dtype))):
             return 1
-        if transforms.active() or torch.compiler.is_exporting():  # the scan of every step takes them, and any length
+        if transforms.active() or exporting():  # the scan of every step takes them, and any length
             return 1
         return chunk_size(u.shape[1], self.d_model, self.d_state, self.bidirectional)
 

@@ -296,14 +296,24 @@ def test_on_the_cpu_and_in_single_precision_every_step_is_scanned() -> None:
     assert linrnn.LRU(8, 64)._chunk(torch.randn(1, 1024, 8)) == 1
 
 
+@pytest.mark.parametrize("strict", [False, True])
 @DIRECTIONS
-def test_an_exported_layer_takes_any_length(bidirectional: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also from where it would go over chunks, which have to divide it."""
+def test_an_exported_layer_takes_any_length(bidirectional: bool, strict: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also from where it would go over chunks, which have to divide it; a compiled one goes over them."""
     monkeypatch.setattr(lru, "on_tensor_cores", lambda *_: True)
     monkeypatch.setattr(lru, "LARGE", 0)
     layer, u = linrnn.LRU(4, 8, bidirectional=bidirectional).eval(), torch.randn(2, 64, 4)
     assert layer._chunk(u) > 1
-    exported = torch.export.export(layer, (u,), dynamic_shapes=({1: torch.export.Dim("length")},)).module()
+    graphs = []
+
+    def compiler(graph: torch.fx.GraphModule, _: object) -> Any:
+        graphs.append(graph.code)
+        return graph.forward
+
+    torch.compile(layer, backend=compiler, fullgraph=True)(u)
+    assert "linrnn.two_products" in graphs[0]
+    free = {"u": {1: torch.export.Dim("length")}}
+    exported = torch.export.export(layer, (u,), dynamic_shapes=free, strict=strict).module()
     for length in (64, 7, 41):
         u = torch.randn(2, length, 4)
         assert relative_error(exported(u)[0], layer(u)[0]) < 1e-5
