@@ -40,12 +40,12 @@ def gpu_rows(
     With `rnn`, those of the same model with PyTorch's layers as well.
     """
     bandwidth = measure.copy_bandwidth(device)
-    configs = [config(H, N, depth), *(_rivals(H, N, depth) if rnn else ())]
-    model, *others = (Model(each).to(device).eval() for each in configs)
+    model = Model(config(H, N, depth)).to(device).eval()
+    others = {name: Model(other).to(device).eval() for name, other in _rivals(H, N, depth).items()} if rnn else {}
     for dtype in dtypes:
         for batch in batches:
             inputs = torch.randn(batch, 1, device=device)
-            us, *theirs = (_step_us(each, inputs, dtype, seconds) for each in (model, *others))
+            us = _step_us(model, inputs, dtype, seconds)
             products = products_of_block(batch, widths(H, N) * depth, dtype, device, backward=False)
             replayed = measure.captured(products) if device.type == "cuda" else products
             yield {
@@ -59,13 +59,13 @@ def gpu_rows(
                 "products_us": 1e6 / measure.per_second(replayed, device, seconds),
                 "copy_TB/s": bandwidth / 1e12,
                 **compare(bytes_of(model, batch, dtype), bandwidth, us),
-                **{f"nn.{kind}": time for kind, time in zip(PYTORCH, theirs, strict=False)},
+                **{name: _step_us(other, inputs, dtype, seconds) for name, other in others.items()},
             }
 
 
-def _rivals(H: int, N: int, depth: int) -> list[ModelConfig]:
+def _rivals(H: int, N: int, depth: int) -> dict[str, ModelConfig]:
     """The same model with PyTorch's layers for its cores."""
-    return [dataclasses.replace(config(H, N, depth), core=core) for core in PYTORCH.values()]
+    return {f"nn.{kind}": dataclasses.replace(config(H, N, depth), core=core) for kind, core in PYTORCH.items()}
 
 
 def _step_us(model: Model, inputs: Tensor, dtype: torch.dtype, seconds: float) -> float:
@@ -103,8 +103,8 @@ def cpu_rows(*, H: int = 128, N: int = 256, depth: int = 6, rounds: int = 100) -
 def _models(H: int, N: int, depth: int, rounds: int) -> list[Row]:
     lru = Model(config(H, N, depth)).eval()
     candidates = {"LRU, linrnn.Stream": _walk_stream(Stream(lru)), "LRU, Model.step": _walk_model(lru)}
-    for kind, other in zip(PYTORCH, _rivals(H, N, depth), strict=True):
-        candidates[f"nn.{kind}, Model.step"] = _walk_model(Model(other).eval())
+    for name, other in _rivals(H, N, depth).items():
+        candidates[f"{name}, Model.step"] = _walk_model(Model(other).eval())
     return _rows(f"model, {depth} blocks", measure.milliseconds(candidates, rounds), H, N, CPU_GOAL)
 
 

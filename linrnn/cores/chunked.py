@@ -43,9 +43,11 @@ def on_tensor_cores(device: str, dtype: torch.dtype) -> bool:
 
     GPUs do; of float32 after `torch.set_float32_matmul_precision("high")`, by rounding to TF32.
     """
+    if device != "cuda":
+        return False
     if dtype == torch.float32:
-        return device == "cuda" and bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
-    return device == "cuda" and dtype in (torch.bfloat16, torch.float16)
+        return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
+    return dtype in (torch.bfloat16, torch.float16)
 
 
 def exporting() -> bool:

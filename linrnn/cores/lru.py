@@ -171,8 +171,8 @@ class LRU(Core):
         resets: Tensor | None,
         group: "torch.distributed.ProcessGroup | None",
     ) -> tuple[Tensor, Tensor | None]:
-        N = self.d_state
         c = self._chunk(u) if resets is None and group is None else 1
+        N = self.d_state
         initial = self._zero_state(u.shape[0]) if state is None else state
         if c > 1 and u.shape[0] * u.shape[1] * N >= LARGE:
             weights = prepare([self], u)[0]

@@ -320,7 +320,7 @@ def test_an_exported_layer_takes_any_length(bidirectional: bool, strict: bool, m
 
 
 def test_a_small_layer_scans_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The weights of chunks take 40 operations or more, a scan of every step takes 19 in all."""
+    """The weights of chunks take about as many operations as a whole pass over every step."""
     monkeypatch.setattr(linrnn.LRU, "_chunk", lambda self, u: 2)
     layer, u = linrnn.LRU(4, 8), torch.randn(2, 6, 4)
     counts = []

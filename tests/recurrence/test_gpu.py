@@ -69,7 +69,8 @@ def test_all_slots_are_emptied(monkeypatch: pytest.MonkeyPatch, kernels: ModuleT
     from linrnn.recurrence import gpu_long
 
     leave_to_single_tiles(monkeypatch, kernels)
-    p, allocate = problem(3, 150, 5, torch.float32), torch.empty
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    p, allocate = problem(3, 150, 5, torch.float32, device=device), torch.empty
     ends: list[Tensor] = []
 
     def full(*args: Any, **kwargs: Any) -> Tensor:
