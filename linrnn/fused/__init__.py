@@ -59,8 +59,7 @@ def glu_skip(
     if available(x):
         return op.glu_skip(x, g, b, h, mask, which)  # type: ignore[no-any-return]
     g = g + b.to(g.dtype)
-    v, gate = g.chunk(2, dim=-1) if h is None else (h, g)
-    return x + masked(v * torch.sigmoid(gate), mask, which)
+    return x + masked(F.glu(g) if h is None else h * torch.sigmoid(g), mask, which)
 
 
 def glu_skip_moments(

@@ -1,11 +1,16 @@
-"""One step of a model of LRUs, or of a single one, in PyTorch's operations: the definition of the kernels."""
+"""One step of a model of LRUs, or of a single one, in the operations of whole sequences: the kernels' definition.
+
+What runs where there are too many sequences for the kernels of streams, or none of these kernels. A step is a sequence
+of one, (batch, 1, ·), so that on a GPU what is around the products goes through the kernels of training.
+"""
 
 from collections.abc import Callable
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linrnn.fused import available, gelu_skip, glu_skip
+from linrnn.recurrence.op import scan
 from linrnn.recurrence.planes import multiply
 from linrnn.streaming.weights import LayerWeights, Weights
 
@@ -24,14 +29,14 @@ def stepper(
     w = weights
 
     def step(inputs: Tensor) -> Tensor:
-        x = encode(inputs, w.encoder, w.encoder_bias)
+        x = encode(inputs, w.encoder, w.encoder_bias).unsqueeze(1)
         for i, state in enumerate(states):
-            n = F.layer_norm(x, x.shape[1:], eps=eps) if eps > 0 else x
-            Bn = _linear(n, w.B[i], w.b[i])
-            state.copy_(multiply(w.lam[i].view_as(state[0]), state) + Bn.view_as(state))
-            h = F.gelu(_linear(state.flatten(1), w.C[i], w.e[i]) + w.d[i] * n)
-            g = _linear(h, w.W[i], w.w[i])
-            x = x + (F.glu(g) if g.shape != h.shape else h * torch.sigmoid(g))
+            n = F.layer_norm(x, x.shape[2:], eps=eps) if eps > 0 else x
+            _move(state, w.lam[i], _linear(n, w.B[i], w.b[i]))
+            h = gelu_skip(_linear(state.flatten(1).unsqueeze(1), w.C[i]), n, w.d[i], w.e[i], None)
+            g = _linear(h, w.W[i])
+            x = glu_skip(x, g, w.w[i], h if g.shape == h.shape else None, None)
+        x = x.squeeze(1)
         total.add_(x)
         steps.add_(1)
         return F.linear((total / steps.unsqueeze(1)).to(x.dtype) if mean else x, w.head, w.head_bias)
@@ -42,11 +47,11 @@ def stepper(
 def layer_stepper(weights: LayerWeights, state: Tensor) -> Callable[[Tensor], Tensor]:
     """The same for a single LRU: state (batch, 2, N), inputs and outputs (batch, H)."""
     lam, B, C, D = weights
-    no_b, no_e = lam.new_zeros(len(lam)), torch.zeros_like(D)
 
     def step(u: Tensor) -> Tensor:
-        state.copy_(multiply(lam.view_as(state[0]), state) + _linear(u, B, no_b).view_as(state))
-        return _linear(state.flatten(1), C, no_e) + D * u
+        u = u.to(D.dtype)
+        _move(state, lam, _linear(u, B))
+        return _linear(state.flatten(1), C) + D * u
 
     return step
 
@@ -58,6 +63,16 @@ def encode(inputs: Tensor, encoder: Tensor, bias: Tensor) -> Tensor:
     return F.embedding(inputs, encoder)
 
 
-def _linear(x: Tensor, matrix: Tensor, bias: Tensor) -> Tensor:
-    """In the type of the matrix; what comes and goes is in that of the bias."""
-    return F.linear(x.to(matrix.dtype), matrix, bias.to(matrix.dtype)).to(bias.dtype)
+def _move(state: Tensor, lam: Tensor, Bn: Tensor) -> None:
+    """state = Λ·state + B·n in place."""
+    lam, Bn = lam.view_as(state[0]), Bn.view_as(state)
+    if available(state):  # the scan of one step: a kernel instead of nine
+        _, after = scan(Bn.unsqueeze(1), lam, state, None, False)
+    else:
+        after = multiply(lam, state) + Bn
+    state.copy_(after)
+
+
+def _linear(x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
+    """In the type of the matrix; what comes and goes is in that of x."""
+    return F.linear(x.to(matrix.dtype), matrix, None if bias is None else bias.to(matrix.dtype)).to(x.dtype)
