@@ -161,7 +161,6 @@ def _kernels(model: Model | Core, batch: int, dtype: torch.dtype) -> ModuleType 
     if on_gpu and isinstance(model, Model) and model.config.norm == "batch":
         from linrnn.streaming import gpu
 
-        # for many sequences in float32 PyTorch's products are faster: of batch 1,024 they took 0.6 ms, ours 3.3
         return gpu if batch <= gpu.FEW or dtype != torch.float32 else reference
     return reference
 

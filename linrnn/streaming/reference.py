@@ -1,7 +1,7 @@
 """One step of a model of LRUs, or of a single one, in the operations of whole sequences: the kernels' definition.
 
-What runs where there are too many sequences for the kernels of streams, or none of these kernels. A step is a sequence
-of one, (batch, 1, ·), so that on a GPU what is around the products goes through the kernels of training.
+What runs where the kernels of streams do not, or are slower. Outside of the scan the sequences are rows like any other,
+(1, batch, ·), so that on a GPU what is around the products goes through the kernels of training.
 """
 
 from collections.abc import Callable
@@ -29,14 +29,14 @@ def stepper(
     w = weights
 
     def step(inputs: Tensor) -> Tensor:
-        x = encode(inputs, w.encoder, w.encoder_bias).unsqueeze(1)
+        x = encode(inputs, w.encoder, w.encoder_bias).unsqueeze(0)
         for i, state in enumerate(states):
             n = F.layer_norm(x, x.shape[2:], eps=eps) if eps > 0 else x
             _move(state, w.lam[i], _linear(n, w.B[i], w.b[i]))
-            h = gelu_skip(_linear(state.flatten(1).unsqueeze(1), w.C[i]), n, w.d[i], w.e[i], None)
+            h = gelu_skip(_linear(state.flatten(1).unsqueeze(0), w.C[i]), n, w.d[i], w.e[i], None)
             g = _linear(h, w.W[i])
             x = glu_skip(x, g, w.w[i], h if g.shape == h.shape else None, None)
-        x = x.squeeze(1)
+        x = x.squeeze(0)
         total.add_(x)
         steps.add_(1)
         return F.linear((total / steps.unsqueeze(1)).to(x.dtype) if mean else x, w.head, w.head_bias)
