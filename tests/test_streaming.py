@@ -12,7 +12,7 @@ from torch import Tensor
 import linrnn
 from linrnn.cores import CORES
 from linrnn.recurrence.planes import multiply
-from linrnn.streaming import Stream
+from linrnn.streaming import Stream, reference
 from linrnn.streaming.weights import fold, fold_apart
 from tests.helpers import relative_error
 
@@ -116,6 +116,15 @@ def test_a_model_in_bfloat16() -> None:
     model = _model(torch.bfloat16, channels=3)
     came = _check_steps(Stream(model, 2), model, _inputs(model, 2), 5e-2)
     assert came.dtype == torch.bfloat16
+
+
+def test_states_move_by_a_scan_of_one_step(monkeypatch: Any) -> None:
+    """As they do on a GPU."""
+    monkeypatch.setattr(reference, "available", lambda _: True)
+    model = _model(torch.float64, channels=3)
+    _check_steps(Stream(model, 11), model, _inputs(model, 11), 1e-12)
+    layer, u = linrnn.LRU(6, 4).double(), torch.randn(11, LENGTH, 6, dtype=torch.float64)
+    assert relative_error(_run(Stream(layer, 11), u), layer(u)[0]) < 1e-12
 
 
 @pytest.mark.parametrize("batch", [3, 11])
