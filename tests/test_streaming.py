@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import linrnn
+from linrnn import fused
 from linrnn.cores import CORES
 from linrnn.recurrence.planes import multiply
 from linrnn.streaming import Stream, reference
@@ -118,13 +119,19 @@ def test_a_model_in_bfloat16() -> None:
     assert came.dtype == torch.bfloat16
 
 
-def test_states_move_by_a_scan_of_one_step(monkeypatch: Any) -> None:
-    """As they do on a GPU."""
-    monkeypatch.setattr(reference, "available", lambda _: True)
-    model = _model(torch.float64, channels=3)
-    _check_steps(Stream(model, 11), model, _inputs(model, 11), 1e-12)
-    layer, u = linrnn.LRU(6, 4).double(), torch.randn(11, LENGTH, 6, dtype=torch.float64)
-    assert relative_error(_run(Stream(layer, 11), u), layer(u)[0]) < 1e-12
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@pytest.mark.parametrize("norm", ["batch", "layer"])
+@pytest.mark.parametrize("mixing", ["glu", "half_glu"])
+def test_the_kernels_of_training(mixing: str, norm: str, monkeypatch: Any) -> None:
+    """What is around the products of many sequences on a GPU: the elementwise kernels, and a scan of one step."""
+    for module in (fused, reference):
+        monkeypatch.setattr(module, "available", lambda _: True)
+    monkeypatch.setattr("linrnn.streaming._kernels", lambda *_: reference)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = _model(torch.float32, channels=3, d_model=20, mixing=mixing, norm=norm).to(device)
+    _check_steps(Stream(model, 33), model, _inputs(model, 33), 1e-5)
+    layer, u = linrnn.LRU(6, 4).to(device), torch.randn(11, LENGTH, 6, device=device)
+    assert relative_error(_run(Stream(layer, 11), u), layer(u)[0]) < 1e-5
 
 
 @pytest.mark.parametrize("batch", [3, 11])
