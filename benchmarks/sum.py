@@ -18,13 +18,14 @@ import measure
 import torch
 from torch import Tensor
 
+from linrnn import launch
 from linrnn.bench.measure import copy, milliseconds
 from linrnn.bench.scan import TENSORS, useful_bytes
 from linrnn.recurrence import gpu, gpu_long
 
 SHAPES = ["32x2048x256", "256x128x256", "4x8192x256", "1x131072x512", "1x1048576x16", "32x4096x192", "64x128x1024"]
 Sum = Callable[[Tensor], Tensor]
-OWN, EARLY = gpu.add_up, gpu.early
+OWN, EARLY = launch.add_up, launch.early
 
 
 def never(_: torch.device) -> bool:
@@ -46,7 +47,7 @@ def microseconds(shape: tuple[int, int, int], dtype: torch.dtype, device: torch.
 
     def run(pass_: str, way: str) -> object:
         module: Any
-        for module in (gpu, gpu_long):
+        for module in (launch, gpu, gpu_long):
             module.add_up, module.early = WAYS[way]
         if pass_ == "forward":
             return gpu.scan(u, lam, zero, None, False)

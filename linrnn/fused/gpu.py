@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linrnn.recurrence.gpu import FUSED, _on, add_up, settle
+from linrnn.launch import ASSEMBLY, FUSED, add_up, on, settle
 
 
 class Tile(NamedTuple):
@@ -31,7 +31,6 @@ TILES = {
     "glu_skip_backward": Tile(64, 8, 128, 2, stages=3),
     "moments": Tile(256, 8, 256, 4, stages=4),
 }
-ASSEMBLY = tl.constexpr(not triton.knobs.runtime.interpret)  # the interpreter has none
 
 
 def gelu_skip(y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None, which: Tensor | None) -> Tensor:
@@ -128,7 +127,7 @@ def _launch(kernel: Any, tile: Tile, like: Tensor, tensors: tuple[Tensor | None,
     batch, length, H = like.shape
     if like.numel():
         grid = (batch * triton.cdiv(length, tile.steps) * triton.cdiv(H, tile.columns),)
-        with _on(like.device):
+        with on(like.device):
             kernel[grid](*tensors, length, H=H, STEPS=tile.steps, **_options(tile), **options)
 
 

@@ -7,8 +7,6 @@ are on their way. Where sequences are too few to fill the GPU this way, every ti
 end in a row differ from those of a batch only in where they begin and how long they are.
 """
 
-import contextlib
-import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +16,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from linrnn.launch import ASSEMBLY, FUSED, add_up, early, on, settle
 
 # By the bytes of a number: tiles for at least so many programs, and what a tile is: its steps, channels of a program,
 # warps, tiles on their way, and registers of a thread (more than the compiler would take, so that it asks for numbers
@@ -42,11 +42,8 @@ BACKWARD: dict[int, Tiles] = {
 }
 FEW = {2: 5000, 4: 4000, 8: 5000}  # sequences with fewer channels in all, by the bytes of a number,
 LONG = 1024  # and at least so many steps, are left to `gpu_long`
-ASSEMBLY = tl.constexpr(not triton.knobs.runtime.interpret)  # the interpreter has none
 BFLOAT16_APART = tl.constexpr("shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;")
 FLOAT16_APART = tl.constexpr("{.reg .b16 a, b; mov.b32 {a, b}, $2; cvt.f32.f16 $0, a; cvt.f32.f16 $1, b;}")
-SUM_ROWS, SUM_NUMBERS = 4096, 8192  # at most, of a program of `add_up` at a time
-FUSED = {"enable_fp_fusion": True}  # a·b + c in one instruction, for all kernels: not every version of Triton's default
 
 
 def scan(
@@ -128,7 +125,7 @@ def _run(
         partial = lam.new_empty(plan.batch * plan.directions, kinds(u, sum_u), 2, plan.n)
     options = _options(resets, offsets, reverse) | plan.options | {"EARLY": early(u.device), "SUM_U": sum_u}
     options |= {"BEFORE": before, "CONJUGATE": conjugate, "DIRECTIONS": plan.directions, "BIAS": bias is not None}
-    with _on(u.device):
+    with on(u.device):
         arguments = (u, lam, bias, initial, _flags(resets), offsets, states, final, partner, partial, plan.length)
         _scan[plan.grid](*arguments, **options)
     return states, final, partial
@@ -182,32 +179,14 @@ def _run_back(
     partial = lam.new_empty(plan.batch, kinds(states, sum_u), 2, plan.n)
     given = (grad, states, lam, initial, grad_final, _flags(resets), offsets)
     options = _options(resets, offsets, reverse) | plan.options | {"EARLY": early(states.device), "SUM_U": sum_u}
-    with _on(states.device):
+    with on(states.device):
         _scan_backward[plan.grid](*given, grad_u, grad_initial, partial, plan.length, **options)
     return grad_u, grad_initial, partial
-
-
-def add_up(parts: Tensor) -> Tensor:
-    """The sum over the first dimension, always in the same order; it is started early, and waits for the parts."""
-    total = parts.new_empty(parts.shape[1:])
-    rows = min(SUM_ROWS, max(8, triton.next_power_of_2(len(parts))))
-    columns = min(16, SUM_NUMBERS // rows)
-    options = {"WIDTH": total.numel(), "ROWS": rows, "COLUMNS": columns, "EARLY": early(parts.device)}
-    with _on(parts.device):
-        grid = (triton.cdiv(total.numel(), columns),)
-        _add_up[grid](parts, total, len(parts), **options, num_warps=8, launch_pdl=options["EARLY"])
-    return total
 
 
 def kinds(u: Tensor, sum_u: bool) -> int:
     """How many sums a program writes: dλ, and with `sum_u` one for each direction."""
     return 1 + math.prod(u.shape[2:-2]) if sum_u else 1
-
-
-@functools.cache
-def early(device: torch.device) -> bool:
-    """Whether a kernel can be started before the one ahead of it has ended, for which it then waits by itself."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 @dataclass(frozen=True)
@@ -279,10 +258,6 @@ def _flags(resets: Tensor | None) -> Tensor | None:
 
 def _options(resets: Tensor | None, offsets: Tensor | None, reverse: bool) -> dict[str, Any]:
     return {"RESETS": resets is not None, "OFFSETS": offsets is not None, "REVERSE": reverse}
-
-
-def _on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 # The kernels. Memory holds, for each sequence and step, the real parts and then the imaginary parts; of two directions,
@@ -428,20 +403,6 @@ def _scan_backward(
     _store_planes(grad_initial + b * 2 * N + n, N, cr, ci)
 
 
-@triton.jit(do_not_specialize=["count"])
-def _add_up(
-    parts, total, count, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EARLY: tl.constexpr
-):  # fmt: skip
-    if EARLY:
-        tl.extra.cuda.gdc_wait()
-    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-    sums = tl.zeros((ROWS, COLUMNS), parts.dtype.element_ty)
-    for first in range(0, count, ROWS):
-        row = first + tl.arange(0, ROWS)[:, None].to(tl.int64)
-        sums += tl.load(parts + row * WIDTH + column, mask=(row < count) & (column < WIDTH), other=0.0)
-    tl.store(total + column, tl.sum(sums, axis=0, keep_dims=True), mask=column < WIDTH)
-
-
 @triton.jit
 def _step(ar, ai, xr, xi, ur, ui):
     """a·x + u, in four fused multiply-adds."""
@@ -575,15 +536,4 @@ def _store_sums(
         _store_planes(partial + i * 2 * N, N, tl.where(own, tr, 0.0), tl.where(own, ti, 0.0))
 
 
-def settle(*kernels: Any) -> None:
-    """Have Triton name what it compiles of these kernels now, always in this order.
-
-    In Triton 3.6 a kernel's name depends on which others were named before it: what one process had compiled and kept
-    on disk, another did not find.
-    """
-    if ASSEMBLY:
-        for kernel in kernels:
-            kernel.cache_key  # noqa: B018
-
-
-settle(_scan, _scan_backward, _add_up)
+settle(_scan, _scan_backward)

@@ -13,21 +13,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from linrnn.launch import FUSED, early, on, settle
 from linrnn.recurrence.gpu import (
-    FUSED,
     Tile,
     Tiles,
     _add_conj_times,
     _load_planes,
-    _on,
     _plus,
     _rows,
     _step,
     _store_planes,
     _store_sums,
-    early,
     kinds,
-    settle,
 )
 
 # For at least so many programs: steps of a half, channels of a program, warps, tiles on their way, registers of a
@@ -64,7 +61,7 @@ def run(
     options: dict[str, Any] = {"REVERSE": reverse, "BACK": back, "EARLY": early(u.device), "SUM_U": sum_u}
     options["BIAS"] = bias is not None
     options |= {"num_warps": warps, "maxnreg": registers, **FUSED}
-    with _on(u.device):
+    with on(u.device):
         given = (u, lam, bias, start, partner, initial, states, final, partial, length)
         _scan[(batch * n // block,)](*given, **shape, **options)
     return states, final, partial

@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from linrnn.launch import FUSED, early, on, settle
 from linrnn.recurrence.gpu import (
-    FUSED,
     Tile,
     Tiles,
     _add_conj_times,
@@ -20,16 +20,13 @@ from linrnn.recurrence.gpu import (
     _extent,
     _flags,
     _load_planes,
-    _on,
     _options,
     _step,
     _store_planes,
     _store_sums,
     _wider,
     channels,
-    early,
     kinds,
-    settle,
 )
 from linrnn.recurrence.gpu_slots import EMPTY, look_back, publish, sums, sums_of_both
 
@@ -111,7 +108,7 @@ def run(
     fetch = fetch and all(_aligned(x) for x in (u, partner) if x is not None)
     options |= {"FETCH": fetch, "THREADS": 32 * warps}
     given = (u, lam, start, _flags(resets), offsets, partner, initial)
-    with _on(u.device):
+    with on(u.device):
         grid = (max(triton.cdiv(words, FILL), len(powers) * blocks),)
         _prepare[grid](lam, powers, ends, words, CONJUGATE=conjugate, FILL=FILL, **shape, **FUSED)
         sizes = batch, length, tiles, lanes, slots, max(1, AHEAD // lanes)

@@ -19,11 +19,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linrnn.recurrence.gpu import FUSED, early, settle
+from linrnn.launch import FUSED, early, settle
 from linrnn.streaming.reference import encode
 from linrnn.streaming.weights import Apart, fold_apart
 
-FEW = 1  # sequences in float32; of more, PyTorch's products are faster
 # Of many sequences in half precision, for each kernel: rows (sequences) and columns of a tile, how deep a piece of the
 # product is, how many pieces are on their way, and warps.
 MANY = {

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linrnn.recurrence.gpu import FUSED, _on, settle
+from linrnn.launch import FUSED, on, settle
 
 if TYPE_CHECKING:
     from linrnn.training.adamw import Update
@@ -39,7 +39,7 @@ def adamw_table(updates: "Sequence[Update]") -> tuple[Tensor, int]:
 def adamw(table: Tensor, programs: int) -> None:
     """One step of all parameters, whose `step` already counts it."""
     if programs:
-        with _on(table.device):
+        with on(table.device):
             _adamw[(programs,)](table, N=table.shape[1], BLOCK=BLOCK, num_warps=4, **FUSED)
 
 

@@ -46,6 +46,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import KernelInterface
 
+from linrnn import launch
 from linrnn.recurrence import gpu, gpu_halves, gpu_long
 
 target = GPUTarget("cuda", 90, 32)
@@ -76,7 +77,7 @@ def lower(kernel, grid):
 
 
 KernelInterface.__getitem__ = lower
-gpu.early = gpu_long.early = gpu_halves.early = lambda device: True
+launch.early = gpu.early = gpu_long.early = gpu_halves.early = lambda device: True
 gpu.LONG, n = 1, 256
 for dtype, (few, module) in itertools.product(types, ((0, gpu), (1 << 30, gpu_long))):
     size = dtype.itemsize
@@ -126,11 +127,12 @@ for H, block in ((20, 32), (256, 256)):
 NAMES = """
 from triton.runtime.jit import JITFunction
 
+from linrnn import launch
 from linrnn.fused import gpu as fused
 from linrnn.recurrence import gpu, gpu_halves, gpu_long, gpu_slots
 from linrnn.streaming import gpu as streaming
 
-modules = (gpu, gpu_halves, gpu_long, gpu_slots, fused, streaming)
+modules = (launch, gpu, gpu_halves, gpu_long, gpu_slots, fused, streaming)
 kernels = {k.__module__ + k.__name__: k for m in modules for k in vars(m).values() if isinstance(k, JITFunction)}
 assert all(kernel.hash for kernel in kernels.values()), "some are not named when the modules are loaded"
 names = {name: kernels[name].cache_key for name in sorted(kernels, reverse=%s)}
