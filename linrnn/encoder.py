@@ -18,13 +18,20 @@ class Numbers(nn.Linear):
     """nn.Linear; of few channels in half precision, as one product with the bias in it, and so is its gradient."""
 
     def forward(self, inputs: Tensor) -> Tensor:
+        factors = self.factors(inputs)
+        if factors is None:
+            return super().forward(inputs)
+        v, matrix = factors
+        return F.linear(v, matrix.to(v.dtype))
+
+    def factors(self, inputs: Tensor) -> tuple[Tensor, Tensor] | None:
+        """v, (..., 8), and a matrix, (H, 8), in the parameters' type, whose product is the output; None for others."""
         dtype = output_dtype(inputs, self.weight.dtype)
         if self.in_features > CHANNELS or dtype.itemsize > 2 or not compiled(inputs):
-            return super().forward(inputs)
+            return None
         more = EIGHT - 1 - self.in_features
-        x = F.pad(F.pad(inputs.to(dtype), (0, 1), value=1.0), (0, more))
-        weight = F.pad(torch.cat([self.weight, self.bias.unsqueeze(1)], dim=1).to(dtype), (0, more))
-        return F.linear(x, weight)
+        v = F.pad(F.pad(inputs.to(dtype), (0, 1), value=1.0), (0, more))
+        return v, F.pad(torch.cat([self.weight, self.bias.unsqueeze(1)], dim=1), (0, more))
 
 
 class Symbols(nn.Embedding):

@@ -250,7 +250,7 @@ class Model(nn.Module):
         x = self._encode(row.inputs)
         weights = self._prepared(x, None, aligned=True)
         if weights is not None:
-            x = self._fused(x, weights, row.real, row)
+            x = self._fused(row.inputs, x, weights, row.real, row)
         else:
             for block in self.blocks:
                 x = block.packed(x, row)
@@ -278,18 +278,22 @@ class Model(nn.Module):
         x = self._encode(inputs)
         weights = self._prepared(x, lengths) if state is None and resets is None else None
         if weights is not None:
-            return self._fused(x, weights, real), real, ()
+            return self._fused(inputs, x, weights, real), real, ()
         cores = []
         for i, block in enumerate(self.blocks):
             x, core = block(x, None if state is None else state.cores[i], lengths, real, resets)
             cores.append(core)
         return x, real, tuple(cores)
 
-    def _fused(self, x: Tensor, weights: Sequence[Weights], real: Tensor | None, row: Row | None = None) -> Tensor:
+    def _fused(
+        self, inputs: Tensor, x: Tensor, weights: Sequence[Weights], real: Tensor | None, row: Row | None = None
+    ) -> Tensor:
         """All blocks in the fused way: a block's last kernel also takes the moments for the next block's norm."""
         moments = None
+        factors = self.encoder.factors(inputs) if isinstance(self.encoder, encoder.Numbers) else None
         for i, block in enumerate(self.blocks):
-            x, moments = block.fused(x, weights[i], real, row, moments, last=i + 1 == len(self.blocks))
+            last = i + 1 == len(self.blocks)
+            x, moments = block.fused(x, weights[i], real, row, moments, factors if i == 0 else None, last)
         return x
 
     def _prepared(self, x: Tensor, lengths: Tensor | None, aligned: bool = False) -> Sequence[Weights] | None:
@@ -439,6 +443,7 @@ class Block(nn.Module):
         real: Tensor | None,
         row: Row | None = None,
         moments: Moments | None = None,
+        factors: tuple[Tensor, Tensor] | None = None,
         last: bool = False,
     ) -> tuple[Tensor, Moments | None]:
         """The same in fewer passes over memory: the norm goes into the core's weights, the rest into two kernels.
@@ -448,6 +453,7 @@ class Block(nn.Module):
             real: bool (batch, length), which steps are not padding; None for all.
             row: how x is packed, if it is.
             moments: those of x, from the block before; None to take them here, in one more pass.
+            factors: what x is the product of, if it is, as `LRU.folded` takes them.
             last: no block follows, whose norm would need moments.
 
         Returns what the block gives, and its moments where the next norm needs them.
@@ -456,7 +462,7 @@ class Block(nn.Module):
         assert isinstance(self.core, LRU)
         which, offsets = (None, None) if row is None else (row.which, row.offsets)
         masks = None if offsets is None else len(offsets)
-        y, d, e = self.core.folded(x, *self.norm.scale_and_shift(x, real, moments), offsets, weights)
+        y, d, e = self.core.folded(x, *self.norm.scale_and_shift(x, real, moments), offsets, weights, factors)
         mask, c = self._mask(x, masks), y.shape[-1] // x.shape[-1]  # steps side by side, of one sequence
         tiled = None if mask is None else mask.repeat(1, 1, c)
         first = None if which is None else which[:, ::c]

@@ -102,11 +102,17 @@ def make(lam: Tensor, B: Tensor, C: Tensor, D: Tensor, c: int, dtype: torch.dtyp
     )
 
 
-def fold(weights: Weights, scale: Tensor, shift: Tensor) -> Weights:
-    """The weights of one layer that do to x what the given ones do to u = scale ⊙ x + shift; both (H,)."""
+def fold(weights: Weights, scale: Tensor, shift: Tensor, matrix: Tensor | None = None) -> Weights:
+    """The weights of one layer that do to x what the given ones do to u = scale ⊙ x + shift; both (H,).
+
+    With a matrix, (H, features), they do it to v, of which x is the product with the matrix.
+    """
     of_u = weights.of_u.unflatten(1, (-1, len(scale)))
-    scaled, bias = (of_u * scale).flatten(1), (of_u * shift).sum((1, 2))
-    return weights._replace(of_u=scaled.to(weights.of_x.dtype), bias=bias.to(weights.of_x.dtype))
+    scaled, bias = of_u * scale, (of_u * shift).sum((1, 2))
+    if matrix is not None:
+        with torch.autocast(scaled.device.type, enabled=False):
+            scaled = scaled @ matrix.to(scaled.dtype)
+    return weights._replace(of_u=scaled.flatten(1).to(weights.of_x.dtype), bias=bias.to(weights.of_x.dtype))
 
 
 def chunked(
@@ -115,7 +121,7 @@ def chunked(
     """Whole sequences. Of the bias only what goes into the states is added, not what goes into the outputs.
 
     Args:
-        u: (batch, L, H), where c divides L.
+        u: (batch, L, H), where c divides L; or what is folded into the weights to give it, (batch, L, features).
         weights: for chunks of c > 1 steps.
         initial: the state before the first step, (batch, 2, N); or (sequences, 2, N).
         offsets: for sequences end to end in one row, batch 1: (sequences + 1,), multiples of c, as in `op.scan`.
@@ -123,13 +129,13 @@ def chunked(
     Returns:
         y: (batch, L, H); the states at the starts of chunks, (batch, L/c, 2, N); the state after the last step.
     """
-    N, (batch, length, H) = weights.lam.shape[1], u.shape
-    c, ways = weights.of_u.shape[1] // H, weights.of_x.shape[1] // (2 * N)
-    rows = (ways * 2 * N, c * H)
+    N, (batch, length, features) = weights.lam.shape[1], u.shape
+    c, ways = weights.of_u.shape[1] // features, weights.of_x.shape[1] // (2 * N)
+    rows = (ways * 2 * N, len(weights.of_x))
     into, inside = weights.of_u.to(weights.of_x.dtype).split(rows)
     b_into = None if weights.bias is None else weights.bias[: rows[0]]
 
-    chunks = u.reshape(batch, length // c, c * H).to(into.dtype)
+    chunks = u.reshape(batch, length // c, c * features).to(into.dtype)
     initial = initial.unsqueeze(1)
     if ways == 2:  # the other direction starts from nothing
         initial = torch.cat([initial, torch.zeros_like(initial)], dim=1)
@@ -140,7 +146,7 @@ def chunked(
     else:
         starts, final = affine_scan(chunks, into, b_into, weights.lam, initial, True, borders)
     y = two_products(starts.flatten(2).flatten(0, 1), weights.of_x, chunks.flatten(0, 1), inside)
-    return y.view(u.shape), starts[:, :, 0], final[:, 0]
+    return y.view(batch, length, -1), starts[:, :, 0], final[:, 0]
 
 
 @torch.library.custom_op("linrnn::two_products", mutates_args=())

@@ -194,7 +194,13 @@ class LRU(Core):
         return self._add_Du(y, u), final[..., :N]
 
     def folded(
-        self, x: Tensor, scale: Tensor, shift: Tensor, offsets: Tensor | None = None, weights: Weights | None = None
+        self,
+        x: Tensor,
+        scale: Tensor,
+        shift: Tensor,
+        offsets: Tensor | None = None,
+        weights: Weights | None = None,
+        factors: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor | None, Tensor]:
         """What the layer gives on u = scale ⊙ x + shift, without making u: y, d and e of y + d ⊙ x + e; d None for 0.
 
@@ -202,28 +208,30 @@ class LRU(Core):
         side by side: y is (batch, length/c, c·H), and e is (c·H,). With offsets, integers (sequences + 1,), sequences
         lie end to end in one row, x is (1, length, H), and sequence i has the steps from offsets[i] to offsets[i + 1],
         multiples of `ALIGNED`. The weights are the layer's own, as `prepare` makes them for many layers; None to make
-        them here.
+        them here. If x is the product of v, (batch, length, few), and a matrix, (H, few), then with these factors it is
+        v that is multiplied, which takes less time, also backward.
         """
         weights = prepare([self], x, aligned=offsets is not None)[0] if weights is None else weights
-        weights = fold(weights, scale, shift)
+        v, matrix = (x, None) if factors is None else factors
+        weights = fold(weights, scale, shift, matrix)
         sequences = len(x) if offsets is None else len(offsets) - 1
         initial = weights.lam.new_zeros(sequences, *weights.lam.shape)
-        if weights.of_u.shape[1] > self.d_model:
-            y, _, _ = chunked(x, weights, initial, offsets)
-            chunk = weights.of_u.shape[1]
+        chunk = len(weights.of_x)
+        if chunk > self.d_model:
+            y, _, _ = chunked(v, weights, initial, offsets)
             assert weights.bias is not None
             return y.view(len(x), -1, chunk), None, weights.bias[-chunk:]
         if self.bidirectional:
-            y = self._folded_both_ways(x, weights, initial, offsets)
+            y = self._folded_both_ways(v, weights, initial, offsets)
         else:
-            given = (x.to(weights.of_u.dtype), weights.of_u, weights.bias, weights.lam, initial)
+            given = (v.to(weights.of_u.dtype), weights.of_u, weights.bias, weights.lam, initial)
             states, _ = affine_scan(*given, False, offsets)
             y = F.linear(states.flatten(-2), weights.of_x)
         return y, self.D * scale, self.D * shift
 
-    def _folded_both_ways(self, x: Tensor, weights: Weights, initial: Tensor, offsets: Tensor | None) -> Tensor:
+    def _folded_both_ways(self, v: Tensor, weights: Weights, initial: Tensor, offsets: Tensor | None) -> Tensor:
         """y of a scan of every step: both directions walk the same B·u."""
-        Bu = F.linear(x, weights.of_u, weights.bias).unflatten(-1, weights.lam.shape)
+        Bu = F.linear(v, weights.of_u, weights.bias).unflatten(-1, weights.lam.shape)
         one, other = (op.scan(Bu, weights.lam, initial, None, reverse, offsets)[0] for reverse in (False, True))
         C, C_back = weights.of_x.split(weights.lam.numel(), dim=1)
         return F.linear(one.flatten(-2), C) + F.linear(other.flatten(-2), C_back)

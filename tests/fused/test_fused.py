@@ -11,6 +11,7 @@ from torch import Tensor
 
 import linrnn
 from linrnn import fused
+from linrnn.encoder import Numbers
 from linrnn.fused import gpu, op
 from tests.fused.helpers import FORMULAS, moments
 from tests.helpers import gradients, relative_error
@@ -213,17 +214,18 @@ def test_no_tile_changes_what_comes_out(tile: tuple[int, ...]) -> None:
         assert relative_error(a, wanted) < 1e-6
 
 
-@pytest.mark.parametrize("kind", [{"channels": 3}, {"vocabulary": 9}], ids=["pixels", "tokens"])
+@pytest.mark.parametrize("kind", ["pixels", "pixels as a product", "tokens"])
 @pytest.mark.parametrize("bidirectional", [False, True], ids=["causal", "bidirectional"])
 @pytest.mark.parametrize("mixing", ["glu", "half_glu"])
 @pytest.mark.parametrize("lengths", [None, torch.tensor([16, 3, 9, 1])], ids=["whole", "padded"])
 @pytest.mark.parametrize("c", [1, 4])
 @pytest.mark.parametrize("packed", [False, True], ids=["", "packed"])
 def test_the_fused_block_is_the_plain_one(
-    kind: dict[str, Any], bidirectional: bool, mixing: Any, lengths: Tensor | None, c: int, packed: bool
+    kind: str, bidirectional: bool, mixing: Any, lengths: Tensor | None, c: int, packed: bool
 ) -> None:
     """Outputs, gradients and running statistics, by the formulas of the kernels in double precision."""
     options = {"bidirectional": bidirectional}
+    reads: dict[str, Any] = {"vocabulary": 9} if kind == "tokens" else {"channels": 3}
     config = linrnn.ModelConfig(
         classes=4,
         d_model=6,
@@ -232,10 +234,10 @@ def test_the_fused_block_is_the_plain_one(
         dropout=0.3,
         mixing=mixing,
         options=options,
-        **kind,
+        **reads,
     )
     model = linrnn.Model(config).double()
-    inputs = torch.randint(9, (4, 16)) if "vocabulary" in kind else torch.randn(4, 16, 3, dtype=torch.float64)
+    inputs = torch.randint(9, (4, 16)) if kind == "tokens" else torch.randn(4, 16, 3, dtype=torch.float64)
     if packed and (bidirectional or lengths is None):
         pytest.skip("only causal models, and sequences with lengths, are packed")
     results = []
@@ -246,11 +248,17 @@ def test_the_fused_block_is_the_plain_one(
             patch("linrnn.model.fused.available", lambda x, fast=fast: fast),
             patch.multiple(op, **FORMULAS),
             patch.object(linrnn.LRU, "_chunk", lambda self, u, fast=fast: c if fast else 1),
+            patch.object(Numbers, "factors", _factors if fast and kind == "pixels as a product" else lambda *_: None),
         ):
             output = twin(inputs, lengths=lengths, row=56 if packed else None)
         results.append([output, *gradients(twin, output.square().sum()).values(), *twin.buffers()])
     for came, expected in zip(*results, strict=True):
         assert relative_error(came, expected) < 1e-9
+
+
+def _factors(encoder: Numbers, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """As those in half precision."""
+    return F.pad(inputs, (0, 1), value=1.0), torch.cat([encoder.weight, encoder.bias.unsqueeze(1)], dim=1)
 
 
 def test_blocks_that_differ_are_not_fused() -> None:
@@ -297,6 +305,26 @@ def test_the_operators_on_a_gpu(dtype: torch.dtype, masked: bool) -> None:
         for came, expected in zip(*answers, strict=True):
             assert (came is None) == (expected is None)
             assert came is None or relative_error(came.cpu(), expected.cpu()) < tolerance
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # inside the compiler
+@pytest.mark.parametrize(("H", "bidirectional"), [(64, False), (64, True), (320, False), (320, True)])
+def test_pixels_compiled_on_a_gpu(H: int, bidirectional: bool) -> None:
+    """Where the first layer goes into the weights of the first block: against float64 on a CPU."""
+    options = {"bidirectional": bidirectional}
+    config = linrnn.ModelConfig(channels=3, classes=4, d_model=H, d_state=32, depth=2, options=options)
+    model, inputs = linrnn.Model(config), torch.randn(4, 256, 3)
+    exact = copy.deepcopy(model).double()
+    truth = exact(inputs.double())
+    model = model.cuda()
+    torch._dynamo.reset()
+    with torch.autocast("cuda", torch.bfloat16):
+        output = torch.compile(model, fullgraph=True)(inputs.cuda())
+    assert relative_error(output.cpu(), truth) < 0.02
+    came, expected = gradients(model, output.square().sum()), gradients(exact, truth.square().sum())
+    for name in ("encoder.weight", "encoder.bias", "blocks.0.norm.weight", "blocks.0.core.B", "blocks.0.core.C"):
+        assert relative_error(came[name].cpu(), expected[name]) < 0.05, name
 
 
 def _glu_and_spread(*arguments: Any) -> Tensor:
