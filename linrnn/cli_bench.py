@@ -116,8 +116,8 @@ def train(
     A step is forward, backward and optimizer; on a GPU in bfloat16, compiled and captured in one CUDA graph. Beside it:
     the goal (five times minimal-LRU on an NVIDIA H200); the time that the matrix products of all blocks (B, C and the
     mixing, forward and backward) take alone, and their share of the step; and, when asked for, PyTorch's recurrent
-    layers (cuDNN, bfloat16, captured up to 4,096 steps) and plain JAX (float32 parameters, associative_scan) with how
-    many times faster ours is.
+    layers (cuDNN, bfloat16, not captured; for that see `linrnn bench cores`) and plain JAX (float32 parameters,
+    associative_scan) with how many times faster ours is.
     The recipes that look both ways are also measured one way. Tokens fill a quarter to all of the length, at random,
     and batches are packed as in training; these recipes are also measured at full length, which is what JAX computes.
 

@@ -307,20 +307,39 @@ def test_the_operators_on_a_gpu(dtype: torch.dtype, masked: bool) -> None:
             assert came is None or relative_error(came.cpu(), expected.cpu()) < tolerance
 
 
+@pytest.mark.parametrize("c", [1, 2])
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["causal", "bidirectional"])
+def test_pixels_compiled(c: int, bidirectional: bool) -> None:
+    """In half precision, as on a GPU, by the formulas of the kernels."""
+    with (
+        patch("linrnn.model.fused.available", lambda x: True),
+        patch("linrnn.encoder.compiled", lambda inputs: True),
+        patch.multiple(op, **FORMULAS),
+        patch.object(linrnn.LRU, "_chunk", lambda self, u: c),
+    ):
+        _compile_pixels(24, bidirectional, "cpu", "aot_eager")
+
+
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # inside the compiler
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")
 @pytest.mark.parametrize(("H", "bidirectional"), [(64, False), (64, True), (320, False), (320, True)])
 def test_pixels_compiled_on_a_gpu(H: int, bidirectional: bool) -> None:
-    """Where the first layer goes into the weights of the first block: against float64 on a CPU."""
+    _compile_pixels(H, bidirectional, "cuda", "inductor")
+
+
+def _compile_pixels(H: int, bidirectional: bool, device: str, backend: str) -> None:
+    """Where the first layer goes into the weights of the first block: outputs and gradients against float64."""
     options = {"bidirectional": bidirectional}
     config = linrnn.ModelConfig(channels=3, classes=4, d_model=H, d_state=32, depth=2, options=options)
     model, inputs = linrnn.Model(config), torch.randn(4, 256, 3)
     exact = copy.deepcopy(model).double()
-    truth = exact(inputs.double())
-    model = model.cuda()
+    with patch("linrnn.model.fused.available", lambda x: False):
+        truth = exact(inputs.double())
+    model = model.to(device)
     torch._dynamo.reset()
-    with torch.autocast("cuda", torch.bfloat16):
-        output = torch.compile(model, fullgraph=True)(inputs.cuda())
+    with torch.autocast(device, torch.bfloat16):
+        output = torch.compile(model, fullgraph=True, backend=backend)(inputs.to(device))
     assert relative_error(output.cpu(), truth) < 0.02
     came, expected = gradients(model, output.square().sum()), gradients(exact, truth.square().sum())
     for name in ("encoder.weight", "encoder.bias", "blocks.0.norm.weight", "blocks.0.core.B", "blocks.0.core.C"):
