@@ -6,6 +6,8 @@ Both take turns, three times. Each case is compiled twice first, which takes two
 """
 
 import argparse
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -52,7 +54,7 @@ def main() -> None:
             rows.append({"name": case.name, "steps/s": speeds(case, device)})
             print(rows[-1])
             free(device)
-            measure.record(arguments.json, "python benchmarks/encoder.py --json results/bench/encoder.json", rows)
+            measure.record(arguments.json, shlex.join(["python", *sys.argv]), rows)  # also if it is cut off
 
 
 if __name__ == "__main__":

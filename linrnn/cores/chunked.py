@@ -121,7 +121,7 @@ def chunked(
     """Whole sequences. Of the bias only what goes into the states is added, not what goes into the outputs.
 
     Args:
-        u: (batch, L, H), where c divides L; or what is folded into the weights to give it, (batch, L, features).
+        u: (batch, L, H), where c divides L; or v, (batch, L, features), if the weights are folded with its matrix.
         weights: for chunks of c > 1 steps.
         initial: the state before the first step, (batch, 2, N); or (sequences, 2, N).
         offsets: for sequences end to end in one row, batch 1: (sequences + 1,), multiples of c, as in `op.scan`.
