@@ -14,7 +14,7 @@ import torch
 from linrnn import LRU
 from linrnn.bench.measure import free, milliseconds
 from linrnn.cores import lru
-from linrnn.cores.chunked import chunk_size
+from linrnn.fast.chunks import chunk_size
 
 SIZES = {  # batch, length, H, N
     "ListOps": (32, 2048, 128, 256),

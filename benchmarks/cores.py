@@ -14,11 +14,12 @@ from typing import Any
 import measure
 
 import linrnn
-from linrnn import presets, training
+from linrnn import training
 from linrnn.bench.cores import NAMES
-from linrnn.experiments import style
-from linrnn.settings import override
+from linrnn.paper import presets
+from linrnn.paper.figures import style
 from linrnn.training import Run
+from linrnn.training.overrides import override
 
 TASK, CHANCE, SOLVED = "recall", 1 / 3, 0.95
 PANELS = {

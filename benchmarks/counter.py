@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from linrnn.experiments import style
+from linrnn.paper.figures import style
 
 RESULTS = Path(__file__).parent.parent / "results/listops"
 NAMES = {

@@ -12,7 +12,7 @@ from typing import Any
 import measure
 import numpy as np
 
-from linrnn.experiments.depth import eigenvalues
+from linrnn.paper.figures.depth import eigenvalues
 from linrnn.training import Run
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from linrnn import recipes
 from linrnn.bench.measure import copy, milliseconds
 from linrnn.bench.train import PAPER, SIZES
-from linrnn.fused import gpu
+from linrnn.fast.kernels import elementwise as gpu
 
 PASSES = {
     "moments": 1,

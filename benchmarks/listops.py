@@ -23,9 +23,10 @@ import torch
 import linrnn
 from linrnn import spectrum, training
 from linrnn.cores import LRU
-from linrnn.experiments.depth import eigenvalues
-from linrnn.settings import override
-from linrnn.tasks import listops, store, trees
+from linrnn.paper.figures.depth import eigenvalues
+from linrnn.tasks import listops, store
+from linrnn.tasks.generators import trees
+from linrnn.training.overrides import override
 
 EXAMPLES = 40_000  # to train on
 MODEL = ("model.d_model=48", "model.d_state=64", "model.depth=4")

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from linrnn.tasks import contours
+from linrnn.tasks.generators import contours
 
 TRAIN = {32: 100_000, 64: 10_000, 128: 100_000}  # images; those of 64×64 take long to make
 BLOCK = 250  # images a thread makes at a time

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from measure import record
 
-from linrnn.experiments import style
-from linrnn.experiments.depth import eigenvalues
+from linrnn.paper.figures import style
+from linrnn.paper.figures.depth import eigenvalues
 from linrnn.training.run import Run
 
 

@@ -26,8 +26,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from linrnn import recipes
 from linrnn.bench.measure import milliseconds
 from linrnn.bench.train import SIZES
-from linrnn.fused import gpu
-from linrnn.fused.gpu import _normal, _sigmoid
+from linrnn.fast.kernels import elementwise as gpu
+from linrnn.fast.kernels.elementwise import _normal, _sigmoid
 from linrnn.recurrence import gpu as recurrence
 
 # rows, columns and depth of a tile, warps, pieces on their way; the GLU has two tiles of results

@@ -30,7 +30,7 @@ from triton.compiler import ASTSource
 from triton.runtime.jit import KernelInterface
 
 from linrnn.bench.scan import Shape
-from linrnn.experiments import style
+from linrnn.paper.figures import style
 from linrnn.recurrence import gpu
 
 HOPPER = GPUTarget("cuda", 90, 32)

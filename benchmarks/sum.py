@@ -18,10 +18,10 @@ import measure
 import torch
 from torch import Tensor
 
-from linrnn import launch
 from linrnn.bench.measure import copy, milliseconds
 from linrnn.bench.scan import TENSORS, useful_bytes
 from linrnn.recurrence import gpu, gpu_long
+from linrnn.util import launch
 
 SHAPES = ["32x2048x256", "256x128x256", "4x8192x256", "1x131072x512", "1x1048576x16", "32x4096x192", "64x128x1024"]
 Sum = Callable[[Tensor], Tensor]

@@ -1,3 +1,3 @@
-from linrnn.cli import main
+from linrnn.cli.app import main
 
 main()

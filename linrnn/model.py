@@ -13,17 +13,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn import encoder, fused
+from linrnn import encoder
 from linrnn.cores import CORES, LRU
 from linrnn.cores.base import check_lengths, real_steps, values_can_be_read
-from linrnn.cores.chunked import Weights
 from linrnn.cores.lru import ALIGNED, prepare
-from linrnn.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
-from linrnn.files import sha256, write
-from linrnn.fused import Moments
+from linrnn.fast import fused
+from linrnn.fast.chunks import Weights
+from linrnn.fast.fused import Moments
+from linrnn.fast.packing import Row, pack, room
 from linrnn.norm import BatchNorm
-from linrnn.packing import Row, pack, room
 from linrnn.recurrence.op import check_resets
+from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
+from linrnn.util.files import sha256, write
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 FEW = 16  # classes, for which the head takes less time as a sum than as a product
@@ -136,7 +137,7 @@ class Model(nn.Module):
             lengths: integers (batch,), or (batch, 2) for two documents: the real steps; the rest is padding.
             resets: bool (batch, length), true where a new sequence starts; without pooling only.
             row: to compute less padding, put the sequences of these lengths end to end in a row of so many steps, at
-                least `linrnn.packing.room(lengths)`. The output is the same. For causal LRUs with pooling='mean'.
+                least `linrnn.fast.packing.room(lengths)`. The output is the same. For causal LRUs with pooling='mean'.
         """
         if row is not None:
             return self._packed(inputs, lengths, row)

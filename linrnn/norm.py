@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from linrnn import fused
-from linrnn.fused import Moments
+from linrnn.fast import fused
+from linrnn.fast.fused import Moments
 
 
 class BatchNorm(nn.BatchNorm1d):

@@ -10,9 +10,9 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from linrnn.cores import CORES
-from linrnn.errors import unknown, wrong_type, wrong_value
 from linrnn.model import ModelConfig
 from linrnn.tasks.base import Task
+from linrnn.util.errors import unknown, wrong_type, wrong_value
 
 DEFAULT = "recall"
 

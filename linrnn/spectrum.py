@@ -6,7 +6,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from linrnn.errors import unknown, wrong_value
+from linrnn.util.errors import unknown, wrong_value
 
 S4DInit = Literal["lin", "inv", "legs"]
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import linrnn
-from linrnn import encoder, fused
+from linrnn import encoder
+from linrnn.fast import fused
 from tests.helpers import gradients, relative_error
 
 SMALL: dict[str, Any] = {"classes": 4, "d_model": 6, "d_state": 5, "depth": 2}

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from linrnn import presets
 from linrnn.bench import measure
 from linrnn.bench.measure import Row
 from linrnn.bench.train import Case, prepare
+from linrnn.paper import presets
 
 NAMES = tuple(name for name in presets.names() if name != "rnn")  # which is rnn-tanh
 OURS = "lru"

@@ -21,7 +21,7 @@ def rows(batch: int = 8, length: int = 1024, H: int = 512, N: int = 384, rounds:
     grad = torch.randn(batch, length, H if H > N else N)
     lru, back = LRU(H, N, r_min=0.9, r_max=0.999), nn.Linear(N, H)
     B, C = (nn.Parameter(torch.randn(*shape) / 32) for shape in ((2 * N, H), (H, 2 * N)))
-    rivals = {f"nn.{kind}": getattr(nn, kind)(H, N, batch_first=True) for kind in PYTORCH}
+    layers = {f"nn.{kind}": getattr(nn, kind)(H, N, batch_first=True) for kind in PYTORCH}
 
     def train(y: Tensor) -> None:
         y.backward(grad[..., : y.shape[-1]])
@@ -32,8 +32,8 @@ def rows(batch: int = 8, length: int = 1024, H: int = 512, N: int = 384, rounds:
     candidates: dict[str, measure.Run] = {
         "LRU": partial(run, lru),
         PRODUCTS: lambda: train(F.linear(F.linear(u, B), C)),
-        **{name: partial(run, layer) for name, layer in rivals.items()},
-        "nn.RNN and a map back to H": lambda: train(back(rivals["nn.RNN"](u)[0])),
+        **{name: partial(run, layer) for name, layer in layers.items()},
+        "nn.RNN and a map back to H": lambda: train(back(layers["nn.RNN"](u)[0])),
     }
     times = measure.milliseconds(candidates, rounds)
     took = times.pop("LRU")

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from linrnn import files
-from linrnn.provenance import provenance
+from linrnn.util import files
+from linrnn.util.provenance import provenance
 
 CPU = torch.device("cpu")
 FLUSH = 1 << 28  # bytes written between two measurements on a GPU: more than any cache holds

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from linrnn.bench import measure, rivals
+from linrnn.bench import baselines, measure
 from linrnn.bench.measure import Row
 from linrnn.recurrence import op
 from linrnn.recurrence.planes import spare
@@ -135,7 +135,7 @@ def compare(moved: int, ms: float, copy_ms: float) -> Row:
 
 def picture(results: Iterable[Row], path: Path) -> None:
     """The share of a copy's bandwidth at each shape, from the first step to the last: by type, forward and backward."""
-    from linrnn.experiments import style  # Matplotlib loads when it is needed
+    from linrnn.paper.figures import style  # Matplotlib loads when it is needed
 
     walked = [row for row in results if not row["reverse"]]
     names = list(dict.fromkeys(row["name"] for row in walked))
@@ -151,7 +151,7 @@ def picture(results: Iterable[Row], path: Path) -> None:
     style.save(figure, path)
 
 
-def rival_rows(
+def baseline_rows(
     shapes: Mapping[str, Shape], ours: Iterable[Row], device: torch.device
 ) -> tuple[list[Row], dict[str, str]]:
     """Others' scans in complex64 against ours in float32, as times; and of those that are not here, why."""
@@ -161,7 +161,7 @@ def rival_rows(
             both.setdefault(row["shape"], {})[row["pass"]] = row["ms"]
     shapes = {name: shape for name, shape in shapes.items() if shape in both}
     result, missing = [], {}
-    for rival, times_of in rivals.SCANS.items():
+    for baseline, times_of in baselines.SCANS.items():
         try:
             for (name, shape), (forward, with_backward) in zip(
                 shapes.items(), times_of(list(shapes.values()), device), strict=True
@@ -171,13 +171,13 @@ def rival_rows(
                     {
                         "name": name,
                         "shape": shape,
-                        "rival": rival,
+                        "baseline": baseline,
                         "forward_ms": forward,
                         "with_backward_ms": with_backward,
                         "forward_ratio": forward / mine["forward"],
                         "with_backward_ratio": with_backward / (mine["forward"] + mine["backward"]),
                     }
                 )
-        except rivals.Unavailable as reason:
-            missing[rival] = str(reason)
+        except baselines.Unavailable as reason:
+            missing[baseline] = str(reason)
     return result, missing

@@ -41,7 +41,7 @@ def gpu_rows(
     """
     bandwidth = measure.copy_bandwidth(device)
     model = Model(config(H, N, depth)).to(device).eval()
-    others = {name: Model(other).to(device).eval() for name, other in _rivals(H, N, depth).items()} if rnn else {}
+    others = {name: Model(other).to(device).eval() for name, other in _baselines(H, N, depth).items()} if rnn else {}
     for dtype in dtypes:
         for batch in batches:
             inputs = torch.randn(batch, 1, device=device)
@@ -63,7 +63,7 @@ def gpu_rows(
             }
 
 
-def _rivals(H: int, N: int, depth: int) -> dict[str, ModelConfig]:
+def _baselines(H: int, N: int, depth: int) -> dict[str, ModelConfig]:
     """The same model with PyTorch's layers for its cores."""
     return {f"nn.{kind}": dataclasses.replace(config(H, N, depth), core=core) for kind, core in PYTORCH.items()}
 
@@ -103,7 +103,7 @@ def cpu_rows(*, H: int = 128, N: int = 256, depth: int = 6, rounds: int = 100) -
 def _models(H: int, N: int, depth: int, rounds: int) -> list[Row]:
     lru = Model(config(H, N, depth)).eval()
     candidates = {"LRU, linrnn.Stream": _walk_stream(Stream(lru)), "LRU, Model.step": _walk_model(lru)}
-    for name, other in _rivals(H, N, depth).items():
+    for name, other in _baselines(H, N, depth).items():
         candidates[f"{name}, Model.step"] = _walk_model(Model(other).eval())
     return _rows(f"model, {depth} blocks", measure.milliseconds(candidates, rounds), H, N, CPU_GOAL)
 

@@ -15,16 +15,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from linrnn import packing, presets, recipes, training
-from linrnn.bench import measure, rivals
+from linrnn import recipes, training
+from linrnn.bench import baselines, measure
 from linrnn.bench.measure import Row
-from linrnn.errors import unknown
+from linrnn.fast import packing
 from linrnn.model import Model
+from linrnn.paper import presets
 from linrnn.recipes import Recipe
 from linrnn.tasks.base import Split, Task
 from linrnn.training.data import Examples
 from linrnn.training.loop import steps_of
 from linrnn.training.optimizer import make_optimizer, set_rate
+from linrnn.util.errors import unknown
 
 PYTORCH = {"RNN": "rnn", "GRU": "gru", "LSTM": "lstm"}  # the cores around nn.RNN, nn.GRU and nn.LSTM
 
@@ -174,8 +176,8 @@ def row(case: Case, device: torch.device, *, rnn: bool = False, profile: bool = 
 
 
 def jax_speeds(chosen: list[Case], device: torch.device, seconds: float = 2.0) -> Iterator[Row]:
-    """What `jax_rival` reaches in each case; raises `rivals.Unavailable` where it cannot run."""
-    yield from rivals.jax((_job(case, seconds) for case in chosen), device)
+    """What `jax_baseline` reaches in each case; raises `baselines.Unavailable` where it cannot run."""
+    yield from baselines.jax((_job(case, seconds) for case in chosen), device)
 
 
 def _job(case: Case, seconds: float) -> dict[str, Any]:
@@ -270,7 +272,7 @@ def by_kernel(step: measure.Run, device: torch.device, steps: int = 5, top: int 
 
 def picture(results: Iterable[Row], path: Path) -> None:
     """The milliseconds of a step at each recipe: its matrix products alone, and all the rest; with the goal's."""
-    from linrnn.experiments import style  # Matplotlib loads when it is needed
+    from linrnn.paper.figures import style  # Matplotlib loads when it is needed
 
     rows = list(results)[::-1]  # the first on top
     products = [row["products_ms"] for row in rows]

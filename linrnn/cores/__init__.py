@@ -1,11 +1,11 @@
 """The recurrent layers: one file each, one interface."""
 
 from linrnn.cores.base import Core
-from linrnn.cores.dense import RNN
 from linrnn.cores.dlr import DLR
 from linrnn.cores.equivalence import diagonalize, real_form
 from linrnn.cores.gated import GRU, LSTM
 from linrnn.cores.lru import LRU
+from linrnn.cores.rnn import RNN
 from linrnn.cores.s4 import S4
 from linrnn.cores.s4d import S4D
 from linrnn.cores.s5 import S5

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from linrnn.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
 from linrnn.recurrence import transforms
 from linrnn.recurrence.op import carry_dtype, check_device, check_resets
+from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
 
 
 class Core(nn.Module):

@@ -2,10 +2,10 @@
 
 import torch
 
-from linrnn.cores.dense import RNN
 from linrnn.cores.lru import LRU
-from linrnn.errors import wrong_type
+from linrnn.cores.rnn import RNN
 from linrnn.recurrence.planes import to_planes
+from linrnn.util.errors import wrong_type
 
 
 @torch.no_grad()

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from linrnn import spectrum
 from linrnn.cores.base import Core, last_real, output_dtype
-from linrnn.cores.chunked import Weights, chunk_size, chunked, exporting, fold, make, on_tensor_cores
-from linrnn.errors import check_integer, wrong_value
+from linrnn.fast.chunks import Weights, chunk_size, chunked, exporting, fold, make, on_tensor_cores
 from linrnn.recurrence import op, scan_planes, transforms
 from linrnn.recurrence.affine import affine_scan
 from linrnn.recurrence.op import carry_dtype
 from linrnn.recurrence.planes import from_planes, multiply, spare
+from linrnn.util.errors import check_integer, wrong_value
 
 Parameterization = Literal["stable_exp", "exp", "real_imag"]
 ALIGNED = 8  # where sequences are packed end to end, each starts at a multiple of so many steps

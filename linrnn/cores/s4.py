@@ -28,9 +28,9 @@ from linrnn.cores.base import Core, output_dtype
 from linrnn.cores.convolution import conjugate, convolve
 from linrnn.cores.lru import Dense
 from linrnn.cores.ssm import divide, times
-from linrnn.errors import check_integer
 from linrnn.recurrence import transforms
 from linrnn.recurrence.op import carry_dtype
+from linrnn.util.errors import check_integer
 
 CHUNK = 7  # the final state is found over chunks of 2^7 steps
 CAUCHY_ELEMENTS = 2**24  # of the Cauchy matrix that are there at once

@@ -9,8 +9,8 @@ from linrnn import spectrum
 from linrnn.cores import ssm
 from linrnn.cores.base import Core
 from linrnn.cores.lru import LRU, Planes
-from linrnn.errors import check_integer, wrong_value
 from linrnn.recurrence.op import carry_dtype
+from linrnn.util.errors import check_integer, wrong_value
 
 
 class S5(LRU):

@@ -15,10 +15,10 @@ from torch.utils.checkpoint import checkpoint
 from linrnn.cores.base import Core, last_real, output_dtype
 from linrnn.cores.convolution import convolve
 from linrnn.cores.lru import Dense
-from linrnn.errors import check_integer, wrong_value
 from linrnn.recurrence import scan_planes, transforms
 from linrnn.recurrence.op import carry_dtype
 from linrnn.recurrence.planes import from_planes, multiply
+from linrnn.util.errors import check_integer, wrong_value
 
 Discretization = Literal["zoh", "bilinear"]
 CHUNK = 128  # powers of λ that are kept: those further on are products of two

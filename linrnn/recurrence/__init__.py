@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from linrnn.errors import check_tensor, shape, wrong_type, wrong_value
 from linrnn.recurrence import op, transforms
 from linrnn.recurrence.planes import from_planes, spare, to_planes
+from linrnn.util.errors import check_tensor, shape, wrong_type, wrong_value
 
 __all__ = ["scan", "scan_planes"]
 

@@ -24,9 +24,9 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic, models, overload, register_model
 from torch import Tensor
 
-from linrnn.jit import jit
 from linrnn.recurrence import fallback
 from linrnn.recurrence.fallback import adds_bias, scan_before, scan_before_backward
+from linrnn.util.jit import jit
 
 __all__ = ["adds_bias", "scan", "scan_backward", "scan_before", "scan_before_backward"]
 

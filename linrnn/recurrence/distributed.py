@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from linrnn.errors import wrong_type
 from linrnn.recurrence import op, transforms
 from linrnn.recurrence.planes import from_planes, to_planes
+from linrnn.util.errors import wrong_type
 
 
 def scan(

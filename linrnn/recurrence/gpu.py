@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linrnn.launch import ASSEMBLY, FUSED, add_up, early, on, settle
+from linrnn.util.launch import ASSEMBLY, FUSED, add_up, early, on, settle
 
 # By the bytes of a number: tiles for at least so many programs, and what a tile is: its steps, channels of a program,
 # warps, tiles on their way, and registers of a thread (more than the compiler would take, so that it asks for numbers

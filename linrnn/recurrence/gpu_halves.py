@@ -13,7 +13,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linrnn.launch import FUSED, early, on, settle
 from linrnn.recurrence.gpu import (
     Tile,
     Tiles,
@@ -26,6 +25,7 @@ from linrnn.recurrence.gpu import (
     _store_sums,
     kinds,
 )
+from linrnn.util.launch import FUSED, early, on, settle
 
 # For at least so many programs: steps of a half, channels of a program, warps, tiles on their way, registers of a
 # thread.

@@ -11,7 +11,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linrnn.launch import FUSED, early, on, settle
 from linrnn.recurrence.gpu import (
     Tile,
     Tiles,
@@ -29,6 +28,7 @@ from linrnn.recurrence.gpu import (
     kinds,
 )
 from linrnn.recurrence.gpu_slots import EMPTY, look_back, publish, sums, sums_of_both
+from linrnn.util.launch import FUSED, early, on, settle
 
 # By the bytes of a number: tiles for at least so many numbers, and what a tile is: steps of a segment, segments,
 # channels of a program, warps, registers of a thread (as few as hold the tile, whose bytes are in flight until it is

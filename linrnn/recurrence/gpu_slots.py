@@ -15,8 +15,8 @@ import re
 import triton
 import triton.language as tl
 
-from linrnn.launch import ASSEMBLY
 from linrnn.recurrence.gpu import _load_planes, _step
+from linrnn.util.launch import ASSEMBLY
 
 EMPTY = tl.constexpr(-1)  # as a float not a number; -2, another such, is published in its place
 # Two numbers each of four tensors ($0 to $7, at $8 to $15), those of the first two where $16 and $17 are not 0, of the

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrnn.errors import check_tensor, shape, wrong_type, wrong_value
 from linrnn.recurrence import reference, transforms
 from linrnn.recurrence.planes import from_planes
+from linrnn.util.errors import check_tensor, shape, wrong_type, wrong_value
 
 STORAGE = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from linrnn.cores import LRU
 from linrnn.cores.base import Core
-from linrnn.errors import check_integer, shape, wrong_type, wrong_value
 from linrnn.model import Model, ModelState
 from linrnn.recurrence.op import carry_dtype
 from linrnn.streaming import reference
 from linrnn.streaming.weights import Apart, LayerWeights, Weights, fold, fold_layer
+from linrnn.util.errors import check_integer, shape, wrong_type, wrong_value
 
 __all__ = ["Stream"]
 

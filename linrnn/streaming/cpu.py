@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from linrnn.jit import jit
 from linrnn.streaming.weights import LayerWeights, Weights
+from linrnn.util.jit import jit
 
 FEW = 8  # sequences: with many more, PyTorch's matrix products are faster
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrnn.fused import available, gelu_skip, glu_skip
+from linrnn.fast.fused import available, gelu_skip, glu_skip
 from linrnn.recurrence.op import scan
 from linrnn.recurrence.planes import multiply
 from linrnn.streaming.weights import LayerWeights, Weights

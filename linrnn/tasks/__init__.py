@@ -1,8 +1,8 @@
 """Tasks: classification of long sequences, one file each."""
 
-from linrnn.errors import unknown
 from linrnn.tasks import citations, listops, pathfinder, pathx, recall, retrieval, scifar, scifar_grey, store, text
 from linrnn.tasks.base import Source, Split, Task
+from linrnn.util.errors import unknown
 
 __all__ = ["Source", "Split", "Task", "load", "names"]
 

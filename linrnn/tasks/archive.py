@@ -12,9 +12,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from linrnn.errors import wrong_value
 from linrnn.tasks.base import Progress, silent
 from linrnn.tasks.store import room, root
+from linrnn.util.errors import wrong_value
 
 BLOCK = 1 << 20  # bytes copied at a time
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from linrnn.errors import wrong_value
+from linrnn.util.errors import wrong_value
 
 if TYPE_CHECKING:
     from linrnn.tasks.store import Draft

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from linrnn.errors import wrong_value
+from linrnn.util.errors import wrong_value
 
 SPECIAL = ("<pad>", "<unk>", "<eos>")
 PAD, UNKNOWN, END = range(len(SPECIAL))

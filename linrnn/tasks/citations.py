@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from linrnn.errors import wrong_value
 from linrnn.tasks import characters
 from linrnn.tasks.base import SPLITS, Progress, Source
 from linrnn.tasks.store import Draft
+from linrnn.util.errors import wrong_value
 
 DOCUMENTS, CITATIONS = "docs.jsonl", "cites.tsv"
 LENGTH = 4000

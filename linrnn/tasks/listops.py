@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from linrnn.errors import wrong_value
 from linrnn.tasks.base import LRA_RELEASE, SPLITS, Progress, Source
 from linrnn.tasks.characters import END, PAD, SPECIAL
 from linrnn.tasks.store import Draft
+from linrnn.util.errors import wrong_value
 
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 VOCABULARY = (*SPECIAL, *OPERATORS, "]", *map(str, range(10)))
@@ -133,7 +133,7 @@ def _distinct(examples: Iterator[Example]) -> Iterator[Example]:
 
 def _grow_blocks(seed: int) -> Iterator[Example]:
     """Examples without end, in the order of their blocks: the same whatever the number of workers."""
-    from linrnn.tasks import trees  # here, as it takes a while to load
+    from linrnn.tasks.generators import trees  # here, as it takes a while to load
 
     with ThreadPoolExecutor(WORKERS) as pool:
         for first in itertools.count(step=TOGETHER):

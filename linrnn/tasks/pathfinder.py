@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from linrnn.errors import wrong_value
 from linrnn.tasks.base import LRA_RELEASE, SPLITS, Progress, Source
 from linrnn.tasks.store import Draft
+from linrnn.util.errors import wrong_value
 
 SIZES = (160_000, 20_000, 20_000)
 LEVEL = "curv_contour_length_14"
@@ -50,7 +50,7 @@ def source(name: str, size: int) -> Source:
 
 def make(size: int, draft: Draft, sizes: tuple[int, int, int], seed: int, progress: Progress) -> None:
     """Generate the images, on all cores. Those of one split are the same whatever the sizes of the others."""
-    from linrnn.tasks import contours  # here, as it takes a while to load
+    from linrnn.tasks.generators import contours  # here, as it takes a while to load
 
     blocks = []
     for number, (split, examples) in enumerate(zip(SPLITS, sizes, strict=True)):

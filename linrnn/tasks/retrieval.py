@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from linrnn.errors import wrong_value
 from linrnn.tasks import characters
 from linrnn.tasks.base import LRA_RELEASE, Progress, Source
 from linrnn.tasks.store import Draft
+from linrnn.util.errors import wrong_value
 
 FILES = {
     "train": "new_aan_pairs.train.tsv",

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from linrnn.errors import wrong_value
 from linrnn.tasks.base import Archive, Progress, Source
 from linrnn.tasks.store import Draft
+from linrnn.util.errors import wrong_value
 
 FOLDER = "cifar-10-batches-bin"
 TRAIN = tuple(f"data_batch_{i}.bin" for i in range(1, 6))

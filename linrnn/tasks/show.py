@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from linrnn.errors import wrong_value
-from linrnn.files import write
 from linrnn.tasks.base import Task
+from linrnn.util.errors import wrong_value
+from linrnn.util.files import write
 
 THINGS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CLASSES: dict[str, Sequence[str]] = {  # in the words of those who made the data; other classes are numbers

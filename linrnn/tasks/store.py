@@ -14,9 +14,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from linrnn.errors import wrong_value
-from linrnn.files import write
 from linrnn.tasks.base import SPLITS, Progress, Split, Task, silent
+from linrnn.util.errors import wrong_value
+from linrnn.util.files import write
 
 DESCRIPTION = "task.json"
 ARRAYS = tuple(f"{split}.{part}" for split in SPLITS for part in ("inputs", "lengths", "targets"))

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from linrnn.errors import wrong_value
 from linrnn.tasks import characters
 from linrnn.tasks.base import Archive, Progress, Source
 from linrnn.tasks.store import Draft
+from linrnn.util.errors import wrong_value
 
 LENGTH = 4096
 LEAST = 15  # times a character is seen in train, or it is <unk>

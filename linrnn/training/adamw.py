@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from linrnn.fused import TRITON
+from linrnn.fast.fused import TRITON
 
 ALIGNED = 16  # bytes, of the addresses that the kernel reads from
 

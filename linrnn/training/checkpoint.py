@@ -17,9 +17,9 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from linrnn.files import sha256, write
 from linrnn.model import Model
 from linrnn.training.optimizer import named
+from linrnn.util.files import sha256, write
 
 FORMAT = "linrnn checkpoint 1"
 

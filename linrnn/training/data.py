@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from linrnn.errors import wrong_value
 from linrnn.tasks.base import Split, Task
+from linrnn.util.errors import wrong_value
 
 
 class Examples:

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linrnn.launch import FUSED, on, settle
+from linrnn.util.launch import FUSED, on, settle
 
 if TYPE_CHECKING:
     from linrnn.training.adamw import Update

@@ -14,11 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn import packing, tasks
+from linrnn import tasks
 from linrnn.cores import LRU, RNN
-from linrnn.errors import wrong_type, wrong_value
+from linrnn.fast import packing
 from linrnn.model import Model
-from linrnn.provenance import commit, provenance
 from linrnn.recipes import Recipe, Training
 from linrnn.tasks.base import Task
 from linrnn.training import checkpoint
@@ -29,6 +28,8 @@ from linrnn.training.optimizer import make_optimizer, set_rate
 from linrnn.training.processes import Processes, processes
 from linrnn.training.report import Report, waiting
 from linrnn.training.run import Run
+from linrnn.util.errors import wrong_type, wrong_value
+from linrnn.util.provenance import commit, provenance
 
 
 class NonFiniteLossError(RuntimeError):

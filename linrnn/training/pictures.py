@@ -9,9 +9,9 @@ import matplotlib
 import torch
 from matplotlib.figure import Figure
 
-from linrnn.files import write
 from linrnn.model import Model
 from linrnn.training.run import Run
+from linrnn.util.files import write
 
 BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#999999"  # told apart by colour-blind readers too
 

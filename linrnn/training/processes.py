@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from linrnn.errors import wrong_value
 from linrnn.norm import BatchNorm
+from linrnn.util.errors import wrong_value
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from linrnn import tasks
-from linrnn.errors import unknown
-from linrnn.files import parts, write
 from linrnn.model import Model
 from linrnn.recipes import Recipe
 from linrnn.training import checkpoint
+from linrnn.util.errors import unknown
+from linrnn.util.files import parts, write
 
 try:
     import fcntl

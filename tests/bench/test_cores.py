@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from linrnn import presets
 from linrnn.bench import cores, measure, train
 from linrnn.cores import CORES
+from linrnn.paper import presets
 from tests.bench.helpers import tiny
 
 

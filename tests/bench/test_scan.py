@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from linrnn.bench import measure, rivals, scan
-from linrnn.experiments import style
+from linrnn.bench import baselines, measure, scan
+from linrnn.paper.figures import style
 from linrnn.recurrence import op
 
 TINY = {"a": (2, 7, 3), "b": (1, 20, 5)}
@@ -130,26 +130,26 @@ def test_the_picture_has_a_bar_for_each_share(monkeypatch: pytest.MonkeyPatch, t
     assert [label.get_text() for label in axis.get_xticklabels()] == list(TINY)
 
 
-def test_rivals_are_compared_with_float32_forward_and_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow(shapes: list[rivals.Shape], device: torch.device) -> Iterator[tuple[float, float]]:
+def test_baselines_are_compared_with_float32_forward_and_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(shapes: list[baselines.Shape], device: torch.device) -> Iterator[tuple[float, float]]:
         yield from [(10.0, 40.0) for _ in shapes]
 
-    def missing(shapes: list[rivals.Shape], device: torch.device) -> Iterator[tuple[float, float]]:
-        raise rivals.Unavailable("it is not here")
+    def missing(shapes: list[baselines.Shape], device: torch.device) -> Iterator[tuple[float, float]]:
+        raise baselines.Unavailable("it is not here")
 
-    monkeypatch.setattr(rivals, "SCANS", {"slow": slow, "missing": missing})
+    monkeypatch.setattr(baselines, "SCANS", {"slow": slow, "missing": missing})
     monkeypatch.setattr(measure, "milliseconds", lambda *_: dict(TIMES))
     ours = [row for group in scan.rows(TINY, [torch.bfloat16, torch.float32], measure.CPU) for row in group]
-    rows, reasons = scan.rival_rows(TINY, ours, measure.CPU)
+    rows, reasons = scan.baseline_rows(TINY, ours, measure.CPU)
     assert [row["shape"] for row in rows] == list(TINY.values())
     assert rows[0]["forward_ratio"] == pytest.approx(10.0)
     assert rows[0]["with_backward_ratio"] == pytest.approx(40 / (1 + 3))
     assert reasons == {"missing": "it is not here"}
 
 
-def test_rivals_that_cannot_run_here_are_left_out_and_named() -> None:
+def test_baselines_that_cannot_run_here_are_left_out_and_named() -> None:
     ours = [row for group in scan.rows(TINY, [torch.float32], measure.CPU, rounds=1) for row in group]
-    rows, reasons = scan.rival_rows(TINY, ours, measure.CPU)
+    rows, reasons = scan.baseline_rows(TINY, ours, measure.CPU)
     assert reasons["accelerated-scan"] == "accelerated-scan runs on a GPU only, so it is left out"
     if importlib.util.find_spec("jax") is None:
         assert rows == []

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from linrnn.bench import measure, rivals, train
-from linrnn.experiments import style
+from linrnn.bench import baselines, measure, train
+from linrnn.paper.figures import style
 from linrnn.training.data import Examples
 from tests.bench.helpers import tiny
 
@@ -119,7 +119,7 @@ def test_the_profile_lists_the_longest_first() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("jax") is not None, reason="JAX is here")
 def test_without_jax_it_is_left_out_with_a_reason() -> None:
-    with pytest.raises(rivals.Unavailable, match="JAX is not installed here"):
+    with pytest.raises(baselines.Unavailable, match="JAX is not installed here"):
         next(train.jax_speeds([tiny()], measure.CPU))
 
 

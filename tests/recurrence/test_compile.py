@@ -46,7 +46,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import KernelInterface
 
-from linrnn import launch
+from linrnn.util import launch
 from linrnn.recurrence import gpu, gpu_halves, gpu_long
 
 target = GPUTarget("cuda", 90, 32)
@@ -127,8 +127,8 @@ for H, block in ((20, 32), (256, 256)):
 NAMES = """
 from triton.runtime.jit import JITFunction
 
-from linrnn import launch
-from linrnn.fused import gpu as fused
+from linrnn.util import launch
+from linrnn.fast.kernels import elementwise as fused
 from linrnn.recurrence import gpu, gpu_halves, gpu_long, gpu_slots
 from linrnn.streaming import gpu as streaming
 

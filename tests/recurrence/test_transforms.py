@@ -13,7 +13,7 @@ from torch.func import functionalize, grad, hessian, jacfwd, jacrev, jvp, vjp, v
 from torch.utils._pytree import tree_leaves
 
 import linrnn
-from linrnn import fused
+from linrnn.fast import fused
 from linrnn.recurrence import cpu, op, reference, transforms
 from linrnn.recurrence.planes import from_planes, to_planes
 from tests.recurrence.helpers import Problem, before_problem, error, problem

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from linrnn.tasks import listops, store, trees
+from linrnn.tasks import listops, store
 from linrnn.tasks.base import SPLITS, Split, Task, silent
+from linrnn.tasks.generators import trees
 
 SIZES = (2000, 500, 500)
 

@@ -16,11 +16,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from linrnn import cli, recipes, tasks
+from linrnn import recipes, tasks
+from linrnn.cli import app as cli
 from linrnn.recipes import ModelSettings, Recipe, Training
-from linrnn.settings import override
 from linrnn.tasks.base import Source, Split, Task
 from linrnn.training import Run, Settings, checkpoint, train
+from linrnn.training.overrides import override
 from linrnn.training.report import Report
 
 ROOT = Path(__file__).parent.parent.parent

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from linrnn import recipes, tasks, train
-from linrnn.settings import override
 from linrnn.tasks.base import SPLITS, silent
 from linrnn.tasks.store import Draft
+from linrnn.training.overrides import override
 from tests.training.helpers import QUIET
 
 SIZES = (24, 4, 4)

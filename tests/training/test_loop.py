@@ -17,7 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import linrnn
-from linrnn import packing, provenance, tasks
+from linrnn import tasks
+from linrnn.fast import packing
 from linrnn.model import Model, ModelConfig
 from linrnn.tasks.base import Split
 from linrnn.training import NonFiniteLossError, Run, Settings, checkpoint, loop, resume, train
@@ -25,6 +26,7 @@ from linrnn.training.data import Examples
 from linrnn.training.loop import evaluate
 from linrnn.training.optimizer import learning_rate
 from linrnn.training.report import waiting
+from linrnn.util import provenance
 from tests.training.helpers import QUIET, RECIPE, load, metrics, tiny_world, train_tiny
 
 PINNED = {  # the mean losses of steps 1-20, 21-40 and 41-50
@@ -73,7 +75,7 @@ def test_the_commit_is_that_of_the_start(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(loop, "evaluate", evaluate)
         return evaluate(*arguments)
 
-    monkeypatch.setattr("linrnn.provenance.subprocess.run", describe)
+    monkeypatch.setattr("linrnn.util.provenance.subprocess.run", describe)
     monkeypatch.setattr(loop, "evaluate", evaluating)
     provenance.commit.cache_clear()
     summary = train_tiny(tmp_path / "run").summary

@@ -1,0 +1,279 @@
+"""The command `linrnn data`: what tasks there are, and how to get, see and check their examples."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+from rich.table import Table
+
+from linrnn import tasks
+from linrnn.tasks import archive, download, store
+from linrnn.tasks import show as examples_of
+from linrnn.tasks.base import SPLITS, Progress, Source, Task
+from linrnn.util.errors import unknown, wrong_value
+
+app = typer.Typer(
+    help="The tasks' examples: list, download, import, generate, look at and check them.", no_args_is_help=True
+)
+out = Console()
+
+REFRESH = 0.1  # seconds
+UNITS = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3), ("B", 1))
+LINES = 4  # of text for each document
+
+Name = Annotated[str, typer.Argument(help="A task; see `linrnn data list`.", metavar="TASK")]
+Variant = Annotated[str | None, typer.Option(help="Of the task: TASK-VARIANT is its name then.")]
+Part = Annotated[Literal["train", "validation", "test"], typer.Option("--split", help="Which examples.")]
+
+
+@app.command("list")
+def list_tasks() -> None:
+    """All tasks: what they are, whether their examples are there and how large, where from, and how to get them.
+
+    **Example**: `linrnn data list`
+    """
+    table = Table("task", "what it is", show_lines=True)
+    for source in tasks.TASKS.values():
+        there, counts, size, words = _there(source)
+        numbers = f"{' / '.join(f'{n:,}' for n in counts)} examples for training / validation / test"
+        about = [source.note, numbers, f"from: {source.origin}", f"licence: {source.licence}", words]
+        table.add_row(f"[bold]{source.name}[/bold]\n{there}\n{_bytes(size)}", escape("\n".join(about)))
+    out.print(table)
+    out.print(f"in {escape(str(store.root()))}", soft_wrap=True)
+
+
+@app.command()
+def fetch(task: Name, variant: Variant = None) -> None:
+    """Download a task from its official place, or from a mirror, and import it.
+
+    A download that breaks off goes on where it stopped when the command is given again; the file is kept in the
+    downloads folder of the data folder, and can be deleted once it is imported.
+
+    **Example**: `linrnn data fetch scifar`
+    """
+    source = _source(task, variant)
+    if source.archive is None or source.read is None:
+        raise _no_way("can be downloaded", source, [s for s in tasks.TASKS.values() if s.archive])
+    with _progress("the same command goes on where it stopped") as progress:
+        path = download.download(source.archive, progress)
+    if source.archive.checksum is None:
+        found = download.sha256(path)
+        out.print(f"no checksum of {source.archive.name} was ever published; its sha256 is {found}", soft_wrap=True)
+    try:
+        _import(source, path)
+    except ValueError as error:
+        raise ValueError(f"{error}; to download it again, delete {path}") from error
+
+
+@app.command("import")
+def import_task(
+    task: Name,
+    path: Annotated[Path, typer.Argument(help="A folder, or an archive: tar, tar.gz, tgz or zip.")],
+    variant: Variant = None,
+) -> None:
+    """Import a task from files in their official layout: a folder, or an archive, which is only read.
+
+    **Examples**
+
+    - `linrnn data import scifar cifar-10-binary.tar.gz`
+    - `linrnn data import text ~/data/aclImdb`
+    - `linrnn data import listops lra_release.gz`
+    - `linrnn data import retrieval --variant citations ~/data/citations`
+    """
+    source = _source(task, variant)
+    if source.read is None:
+        raise _no_way("can be imported", source, [s for s in tasks.TASKS.values() if s.read])
+    _import(source, path)
+
+
+@app.command()
+def make(
+    task: Name,
+    examples: Annotated[
+        str | None,
+        typer.Option(help="How many.  [default: as in the paper]", metavar="TRAIN,VALIDATION,TEST"),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Another one gives other examples.")] = 0,
+    variant: Variant = None,
+) -> None:
+    """Generate a task's examples, without any download; stopped, it goes on when the command is given again.
+
+    **Examples**
+
+    - `linrnn data make listops`
+    - `linrnn data make pathfinder --variant 64 --seed 1`
+    - `linrnn data make pathx --examples 2000,500,500`
+    """
+    source = _source(task, variant)
+    if source.make is None:
+        raise _no_way("can be generated", source, [s for s in tasks.TASKS.values() if s.make])
+    sizes = source.examples if examples is None else _sizes(examples)
+    started = time.perf_counter()
+    draft = store.Draft(source.name, {"make": source.name, "seed": seed, "sizes": sizes})
+    with _progress("the same command goes on where it stopped") as progress:
+        source.make(draft, sizes, seed, progress)
+    _report(source, time.perf_counter() - started)
+
+
+@app.command()
+def show(
+    task: Name,
+    split: Part = "train",
+    examples: Annotated[int | None, typer.Option(min=1, help="How many.  [default: 32 pictures or 3 texts]")] = None,
+    out_file: Annotated[
+        Path | None, typer.Option("--out", help="A PNG file, for pixels.  [default: TASK.png]", metavar="FILE")
+    ] = None,
+    variant: Variant = None,
+) -> None:
+    """Some examples with their labels: pixels as a picture, tokens as text.
+
+    **Examples**
+
+    - `linrnn data show pathfinder --out pathfinder.png`
+    - `linrnn data show text --split test --examples 5`
+    """
+    source = _source(task, variant)
+    loaded = tasks.load(source.name)
+    if loaded.channels is None:
+        if out_file is not None:
+            raise wrong_value("--out", "only for pixels, as text is printed", out_file)
+        _print_texts(loaded, split, examples or 3)
+    else:
+        path = out_file or Path(f"{source.name}.png")
+        examples_of.picture(loaded, split, examples_of.choose(loaded, split, examples or 32).tolist(), path)
+        out.print(escape(str(path)), soft_wrap=True)
+
+
+@app.command()
+def verify(task: Name, variant: Variant = None) -> None:
+    """Compare a task's files with the checksums that were stored with them.
+
+    **Example**: `linrnn data verify pathx`
+    """
+    source = _source(task, variant)
+    if source.load is not None:
+        out.print(f"{source.name} is generated whenever it is loaded: there is nothing to verify")
+        return
+    if not store.exists(source.name):
+        tasks.load(source.name)  # its error says how to get them
+    with _progress() as progress:
+        store.verify(source.name, progress)
+    out.print(f"{source.name}: all files are as they were written", soft_wrap=True)
+
+
+def _source(task: str, variant: str | None) -> Source:
+    name = task if variant is None else f"{task}-{variant}"
+    if name not in tasks.TASKS:
+        raise unknown("task", name, tasks.TASKS)
+    return tasks.TASKS[name]
+
+
+def _no_way(what: str, source: Source, others: list[Source]) -> ValueError:
+    ways = "it is built in" if source.load is not None else tasks.ways(source)
+    names = " or ".join(other.name for other in others)
+    return wrong_value("task", f"one that {what} ({names})", f"{source.name!r}; {ways}")
+
+
+def _sizes(words: str) -> tuple[int, int, int]:
+    numbers = [int(word) for word in words.split(",") if word.strip().isdecimal()]
+    if len(numbers) != 3 or words.count(",") != 2 or min(numbers) < 1:
+        raise wrong_value("--examples", "three numbers of at least 1: TRAIN,VALIDATION,TEST", words)
+    return numbers[0], numbers[1], numbers[2]
+
+
+def _there(source: Source) -> tuple[str, tuple[int, ...], int, str]:
+    """Whether a task's examples are there; how many and how large they are, or would be; and from where, or how."""
+    if source.load is not None:
+        return "built in", source.examples, 0, "here: it needs no files"
+    if not store.exists(source.name):
+        return "not there", source.examples, source.bytes, f"to get it: {tasks.ways(source)}"
+    try:
+        task = store.load(source.name)
+    except (ValueError, OSError) as error:
+        return "damaged", source.examples, source.bytes, f"{error}; to get it: {tasks.ways(source)}"
+    return "there", tuple(len(getattr(task, split)) for split in SPLITS), _size(source.name), f"here: {task.source}"
+
+
+def _size(name: str) -> int:
+    """The bytes that a stored task takes."""
+    return sum(entry["bytes"] for entry in store.describe(name)["files"].values())
+
+
+def _import(source: Source, path: Path) -> None:
+    assert source.read is not None
+    started = time.perf_counter()
+    with _progress() as progress, archive.unpacked(path, source.members, source.name, progress) as folder:
+        draft = store.Draft(source.name)
+        try:
+            source.read(folder, draft, progress)
+        finally:
+            shutil.rmtree(draft.folder, ignore_errors=True)  # what an import left half done is of no use
+    _report(source, time.perf_counter() - started)
+
+
+def _report(source: Source, seconds: float) -> None:
+    """What was stored."""
+    task = tasks.load(source.name)
+    table = Table("split", "examples", "each class")
+    for split in SPLITS:
+        counts = np.bincount(getattr(task, split).targets, minlength=task.classes)
+        shares = [f"{examples_of.label(task, c)}: {count:,}" for c, count in enumerate(counts.tolist())]
+        table.add_row(split, f"{len(getattr(task, split)):,}", ", ".join(shares))
+    out.print(table)
+    out.print(escape(task.source), soft_wrap=True)
+    place = escape(str(store.folder(source.name)))
+    out.print(f"{_bytes(_size(source.name))} in {place}, after {seconds:.1f} s", soft_wrap=True)
+
+
+def _print_texts(task: Task, split: Literal["train", "validation", "test"], count: int) -> None:
+    out.print(f"[bold]{task.name}[/bold], {split}: {escape(task.note)}")
+    for example in examples_of.choose(task, split, count).tolist():
+        target = int(getattr(task, split).targets[example])
+        lengths = " and ".join(f"{n:,}" for n in examples_of.lengths_of(task, split, example))
+        name = examples_of.label(task, target)
+        out.print(f"\n[bold]example {example:,}[/bold]: {name}, {lengths} steps", highlight=False)
+        width = out.width - 4
+        for number, document in enumerate(examples_of.text(task, split, example, LINES * width), start=1):
+            for begin in range(0, len(document), width):
+                line = document[begin : begin + width]
+                mark = f"{number} " if begin == 0 and task.documents > 1 else "  "
+                out.print(f"  {mark}{line}", markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _progress(when_stopped: str = "nothing was changed") -> Iterator[Progress]:
+    """Bars for the steps of a long job, removed at its end; Ctrl-C is one line."""
+    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+    bars: dict[str, TaskID] = {}
+    shown: dict[str, float] = {}
+    with Bars(*columns, console=out, transient=True, disable=not out.is_terminal) as progress:
+
+        def tell(what: str, done: int, total: int) -> None:
+            now = time.perf_counter()
+            if done < total and now - shown.get(what, 0) < REFRESH:
+                return
+            shown[what] = now
+            if what not in bars:
+                bars[what] = progress.add_task(escape(what), total=total)
+            progress.update(bars[what], completed=done, total=total)
+
+        try:
+            yield tell
+        except KeyboardInterrupt:
+            progress.stop()
+            Console(stderr=True).print(f"[bold red]linrnn:[/bold red] stopped; {when_stopped}", soft_wrap=True)
+            raise typer.Exit(130) from None
+
+
+def _bytes(size: int) -> str:
+    name, unit = next((entry for entry in UNITS if size >= entry[1]), UNITS[-1])
+    return f"{size / unit:.3g} {name}" if size else ""

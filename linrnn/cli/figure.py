@@ -1,0 +1,186 @@
+"""The command `linrnn figure`: the paper's analyses, each with its picture, its numbers and whether it holds."""
+
+import importlib
+import io
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+from rich.table import Table
+
+from linrnn.paper import figures as experiments
+from linrnn.paper.figures.base import Result
+from linrnn.tasks.base import Progress
+from linrnn.util import files
+from linrnn.util.errors import unknown, wrong_value
+from linrnn.util.provenance import provenance
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+WIDTH = 150  # of tables in a file or a log, which have no window
+out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDTH)
+
+DEPTH = "how the eigenvalues of each block move during training: `linrnn figure depth RUN`"
+FRAME = 150  # milliseconds
+GIF_DPI = 64  # less than half of what pictures have: there are many frames
+
+
+def figure(
+    name: Annotated[str, typer.Argument(help="A figure's name, `all`, or `list` to see them.", metavar="NAME")],
+    run: Annotated[Path | None, typer.Argument(help="The folder of a run, for `depth`.", metavar="[RUN]")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Seconds instead of minutes: fewer and smaller runs.")] = False,
+    folder: Annotated[Path, typer.Option("--out", help="Where the files go.", metavar="DIR")] = Path("figures"),
+    seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
+) -> None:
+    """Make a figure of the paper: NAME.png, NAME.svg and NAME.json, with its claims checked.
+
+    Prints each claim, what was measured and whether it holds; the exit code is 1 if one does not.
+
+    **Examples**
+
+    - `linrnn figure list`: what there is
+    - `linrnn figure gain --quick`
+    - `linrnn figure all --out docs/figures`
+    - `linrnn figure depth runs/recall-lru`: an animation of a run's eigenvalues
+    """
+    if name not in (*experiments.FIGURES, "all", "list", "depth"):
+        raise unknown("NAME", name, [*experiments.FIGURES, "depth", "all", "list"])
+    if (run is not None) != (name == "depth"):
+        raise wrong_value("RUN", "the folder of a run for `depth`, and only for it", "none" if run is None else run)
+    if name == "list":
+        _list()
+        return
+    names = list(experiments.FIGURES) if name == "all" else [name]
+    records = [_make(each, folder, run, quick, seed) for each in names]
+    if len(records) > 1:
+        _summarize(records)
+    if not all(finding["holds"] for record in records for finding in record["findings"]):
+        raise typer.Exit(1)
+
+
+def save(result: Result, record: dict[str, Any], path: Path) -> list[Path]:
+    """Write the picture, the record and any animation as PATH.png, .svg, .json and .gif; returns these files."""
+    contents = {
+        ".png": _render(result.figure, "png"),
+        ".svg": _render(result.figure, "svg"),
+        ".json": _json(record),
+    }
+    if result.frames:
+        contents[".gif"] = _animate([result.figure, *result.frames])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = [path.with_name(path.name + ending) for ending in contents]
+    for file, data in zip(written, contents.values(), strict=True):
+        files.write(file, data)
+    return written
+
+
+def _make(name: str, folder: Path, run: Path | None, quick: bool, seed: int) -> dict[str, Any]:
+    """Run an experiment, save and show what it gives; returns the record."""
+    start = time.perf_counter()
+    with _bars(name) as progress:
+        if run is not None:  # `depth`, which draws what a run recorded and has nothing random
+            make: Callable[..., Result] = importlib.import_module("linrnn.paper.figures.depth").run_on
+            result = make(run, progress=progress)
+        else:
+            result = experiments.figure(name)(quick=quick, seed=seed, progress=progress)
+    how: dict[str, Any] = {"quick": quick, "seed": seed} if run is None else {"run": str(run)}
+    record = {
+        "name": name,
+        **how,
+        "seconds": round(time.perf_counter() - start, 2),
+        "findings": [vars(finding) for finding in result.findings],
+        "numbers": result.numbers,
+        **provenance(),
+    }
+    written = save(result, record, folder / name)
+    table = Table("claim", "measured", "holds", title=f"{name}, {record['seconds']:.1f} s")
+    for finding in result.findings:
+        table.add_row(escape(finding.claim), escape(finding.measured), _mark(finding.holds))
+    out.print(table)
+    out.print(escape("  ".join(map(str, written))), soft_wrap=True, highlight=False)
+    return record
+
+
+def _list() -> None:
+    table = Table("figure", "what it shows")
+    for name, about in [*experiments.FIGURES.items(), ("depth", DEPTH)]:
+        table.add_row(name, escape(about))
+    out.print(table)
+
+
+def _summarize(records: list[dict[str, Any]]) -> None:
+    table = Table("figure", "claims that hold", "seconds", title="all figures")
+    for record in records:
+        holds = [finding["holds"] for finding in record["findings"]]
+        table.add_row(record["name"], f"{sum(holds)} of {len(holds)} {_mark(all(holds))}", f"{record['seconds']:.1f}")
+    out.print(table)
+
+
+def _mark(holds: bool) -> str:
+    return "[green]yes[/]" if holds else "[bold red]NO[/]"
+
+
+@contextmanager
+def _bars(name: str) -> Iterator[Progress]:
+    """A bar for each part of an experiment, removed at its end."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    tasks: dict[str, TaskID] = {}
+    with Bars(*columns, console=out, transient=True, disable=not out.is_terminal) as bars:
+        tasks[""] = bars.add_task(name, total=None)  # moves before the first report
+
+        def tell(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(escape(what), total=total)
+            bars.update(tasks[what], completed=done, total=total)
+
+        yield tell
+
+
+def _json(record: dict[str, Any]) -> bytes:
+    """Readable, with each list of numbers on one line."""
+    text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
+    return re.sub(r"\[[^][{}\"]*\]", lambda numbers: " ".join(numbers[0].split()), text).encode() + b"\n"
+
+
+def _render(figure: "Figure", kind: str) -> bytes:
+    """The same bytes for the same figure: no date, and names inside an SVG that are not random."""
+    import matplotlib
+
+    data = io.BytesIO()
+    if kind == "png":
+        _pixels(figure).save(data, "PNG", optimize=True)
+        return data.getvalue()
+    with matplotlib.rc_context({"svg.hashsalt": "linrnn"}):
+        figure.savefig(data, format=kind, metadata={"Date": None})
+    return data.getvalue()
+
+
+def _pixels(figure: "Figure", dpi: float | None = None, colours: int = 256) -> "Image.Image":
+    """As few colours as a drawing needs make a file of a third of the size."""
+    from PIL import Image
+
+    data = io.BytesIO()
+    figure.savefig(data, format="png", dpi=dpi or figure.dpi)
+    return Image.open(data).convert("RGB").quantize(colours)
+
+
+def _animate(frames: list["Figure"]) -> bytes:
+    """A GIF that starts again after a pause on its last frame."""
+    images = [_pixels(frame, GIF_DPI, 32) for frame in frames]
+    durations = [FRAME] * (len(images) - 1) + [10 * FRAME]
+    data = io.BytesIO()
+    images[0].save(data, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0)
+    return data.getvalue()

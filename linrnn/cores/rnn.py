@@ -1,0 +1,160 @@
+"""The dense RNN: x_k = σ(A·x_{k-1} + B·u_k), y_k = C·x_k + D ⊙ u_k."""
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.cores import kernels
+from linrnn.cores.base import Core, last_real
+from linrnn.recurrence.op import carry_dtype
+from linrnn.util.errors import wrong_value
+
+Nonlinearity = Literal["tanh", "relu", "linear"]
+STEP: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu, "linear": lambda x: x}
+
+
+class RNN(Core):
+    """The RNN that the paper starts from, with Glorot initialization.
+
+    Args:
+        d_model: H, the number of features.
+        d_state: N, the number of states.
+        nonlinearity: σ. `tanh` and `relu` run step by step in PyTorch's own kernel; `linear` runs in parallel, by
+            a few matrix products over the whole sequence.
+        radius: A starts as N(0, 1/N), whose eigenvalues fill the unit disk when N is large; but some lie outside it,
+            and the states of a linear recurrence grow without bound. Where the largest is above this radius, A is
+            scaled down to it; None leaves it as it was drawn.
+        bidirectional: a second recurrence runs from the end; A and B are shared, C reads both states.
+
+    The state is (batch, N). Resets are for the linear recurrence only.
+    """
+
+    recurrent_names = ("A", "B")
+
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int,
+        *,
+        nonlinearity: Nonlinearity = "tanh",
+        radius: float | None = None,
+        bidirectional: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d_model, d_state, bidirectional)
+        if nonlinearity not in STEP:
+            raise wrong_value("nonlinearity", " or ".join(map(repr, STEP)), repr(nonlinearity))
+        if radius is not None and not 0 < radius < math.inf:
+            raise wrong_value("radius", "a number above 0", radius)
+        self.nonlinearity = nonlinearity
+        self.radius = radius
+        self.state_shape = (d_state,)
+        self.compiles = nonlinearity == "linear"
+
+        def parameter(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
+
+        self.A = parameter(d_state, d_state)
+        self.B = parameter(d_state, d_model)
+        self.C = parameter(d_model, d_state * (2 if bidirectional else 1))
+        self.D = parameter(d_model)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        for matrix in (self.A, self.B, self.C):
+            nn.init.normal_(matrix, std=matrix.shape[1] ** -0.5)
+        if self.radius is not None and self.A.device.type != "meta":
+            largest = float(self.eigenvalues().abs().max())
+            self.A.mul_(min(1.0, self.radius / largest))
+        nn.init.normal_(self.D)
+
+    def eigenvalues(self) -> Tensor:
+        """Those of A, complex (N,)."""
+        eigenvalues: Tensor = torch.linalg.eigvals(self.A.to(carry_dtype(self.A.dtype)))
+        return eigenvalues
+
+    def extra_repr(self) -> str:
+        radius = "" if self.radius is None else f", radius={self.radius:g}"
+        return f"{super().extra_repr()}, nonlinearity={self.nonlinearity!r}{radius}"
+
+    def _sequence(
+        self,
+        u: Tensor,
+        state: Tensor | None,
+        lengths: Tensor | None,
+        resets: Tensor | None,
+        group: "torch.distributed.ProcessGroup | None",
+    ) -> tuple[Tensor, Tensor | None]:
+        if group is not None:
+            raise ValueError("group: expected None: the length of a dense RNN cannot be split over processes")
+        if resets is not None and self.nonlinearity != "linear":
+            raise ValueError(f"resets: expected None with nonlinearity={self.nonlinearity!r}: its kernel has none")
+        batch = u.shape[0]
+        initial = self._zero_state(batch) if state is None else state
+        x = self._states(u, initial, resets)
+        y = F.linear(x, self.C[:, : self.d_state])
+        if self.bidirectional:
+            if resets is not None:  # a cut before step k comes, from the end, before step k-1
+                resets = F.pad(resets, (0, 1))[:, 1:].flip(1)
+            x = self._states(u.flip(1), torch.zeros_like(initial), resets).flip(1)
+            y = y + F.linear(x, self.C[:, self.d_state :])
+            return self._add_Du(y, u), None
+        if lengths is None:
+            lengths = torch.full((batch,), u.shape[1], device=u.device)
+        return self._add_Du(y, u), last_real(x, lengths, initial)
+
+    def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        Bu = F.linear(u, self.B)
+        x = STEP[self.nonlinearity](F.linear(state.to(Bu.dtype), self.A) + Bu)
+        return self._add_Du(F.linear(x, self.C), u), x.to(state.dtype)
+
+    def _states(self, u: Tensor, initial: Tensor, resets: Tensor | None) -> Tensor:
+        """All x_k, (batch, length, N)."""
+        if u.shape[0] == 0 or u.shape[1] == 0:
+            return F.linear(u, self.B)
+        if self.nonlinearity == "linear":
+            Bu = F.linear(u, self.B)
+            A = self.A.to(carry_dtype(self.A.dtype))
+            return linear_scan(Bu, A, initial.to(Bu.dtype), None if resets is None else resets.unsqueeze(-1))
+        return kernels.walk(f"rnn_{self.nonlinearity}", u, [initial], [self.B, self.A])[0]
+
+
+def linear_scan(v: Tensor, A: Tensor, initial: Tensor, resets: Tensor | None = None) -> Tensor:
+    """x_k = A·x_{k-1} + v_k in about 2·log₂(length) matrix products, which do twice the work of a walk step by step.
+
+    Two steps are one with A²: x_{k+1} = A²·x_{k-1} + (A·v_k + v_{k+1}). That gives every second state from a scan of
+    half the length, and one product more the states between them.
+
+    Args:
+        v: (batch, length, N); A: (N, N); initial: (batch, N); resets: bool (batch, length, 1).
+
+    Returns:
+        x: (batch, length, N).
+    """
+
+    def times_A(x: Tensor, cut: Tensor | None) -> Tensor:
+        return F.linear(x if cut is None else x.masked_fill(cut, 0), A.to(x.dtype))
+
+    length = v.shape[1]
+    if length == 1:
+        return v + times_A(initial.unsqueeze(1), resets)
+    first, second = _pairs(v)
+    cut_first, cut_second = (None, None) if resets is None else _pairs(resets)
+    cut = None if cut_first is None or cut_second is None else cut_first | cut_second
+    with torch.autocast(v.device.type, enabled=False):  # the error of a power doubles with each squaring
+        squared = A @ A
+    later = linear_scan(second + times_A(first, cut_second), squared, initial, cut)
+    earlier = first + times_A(torch.cat([initial.unsqueeze(1), later[:, :-1]], dim=1), cut_first)
+    return torch.stack([earlier, later], dim=2).flatten(1, 2)[:, :length]
+
+
+def _pairs(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The steps 0, 2, 4, ... and 1, 3, 5, ...; a last one without a partner gets an empty one."""
+    x = F.pad(x, (0, 0, 0, x.shape[1] % 2))
+    return x[:, ::2], x[:, 1::2]

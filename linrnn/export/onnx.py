@@ -1,0 +1,102 @@
+"""Export to ONNX, for runtimes without PyTorch: the scan becomes ONNX's own Scan, one step after the other.
+
+Needs onnx and onnxscript: `pip install "linrnn[export]"`.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+import linrnn.recurrence.op  # noqa: F401, where the operator is registered
+
+try:
+    import onnxscript
+    from onnxscript import BOOL, FLOAT, graph
+    from onnxscript import opset18 as op
+except ImportError as error:
+    raise ImportError(
+        f'linrnn.export.onnx: expected onnx and onnxscript: pip install "linrnn[export]" ({error})'
+    ) from error
+
+__all__ = ["export"]
+
+
+def export(module: nn.Module, args: tuple[Any, ...], path: str | os.PathLike[str], **options: Any) -> None:
+    """Write a layer or a model in eval mode as an ONNX file: `torch.onnx.export`, which alone does not know the scan.
+
+    Args:
+        module: what is called with `args`, the example inputs; a step is exported by a module whose forward calls it.
+        path: of the file to write.
+        options: those of `torch.onnx.export`, such as kwargs, input_names and dynamic_shapes; weights go into the same
+            file unless external_data is true.
+
+    Example:
+        >>> batch, length = torch.export.Dim("batch"), torch.export.Dim("length")
+        >>> layer = linrnn.LRU(64, 128).eval()
+        >>> shapes = {"u": {0: batch, 1: length}}
+        >>> linrnn.export.onnx.export(layer, (torch.randn(2, 100, 64),), "layer.onnx", dynamic_shapes=shapes)
+    """
+    table: dict[Callable[..., Any], Callable[..., Any]] = {torch.ops.linrnn.scan.default: _scan}
+    options = {"external_data": False, "verbose": False} | options
+    torch.onnx.export(module, args, path, dynamo=True, custom_translation_table=table, **options)
+
+
+def _scan(u: Any, lam: Any, initial: Any, resets: Any = None, reverse: bool = False, offsets: Any = None) -> Any:
+    """The operator `linrnn::scan` in ONNX's operators; the state is carried in the type of lam."""
+    if offsets is not None:
+        raise NotImplementedError("linrnn.export.onnx: expected no sequences end to end in a row")
+    directions = [int(reverse)]
+    wide = op.CastLike(u, lam)
+    if resets is None:
+        states, final = _walk(wide, lam, initial, directions=directions)
+    else:
+        never = op.And(resets, op.Not(resets))
+        before, after = (never, resets) if reverse else (resets, never)
+        states, final = _walk_cut(wide, lam, initial, before, after, into=3 * directions, out=directions)
+    return op.CastLike(states, u), final
+
+
+@onnxscript.script(default_opset=op)
+def _walk(u: FLOAT, lam: FLOAT, initial: FLOAT, directions: Sequence[int]) -> tuple[FLOAT, FLOAT]:
+    lr, li = op.Split(lam, num_outputs=2, axis=0)
+
+    @graph()
+    def step(x, u_k):
+        xr, xi = op.Split(x, num_outputs=2, axis=1)
+        ur, ui = op.Split(u_k, num_outputs=2, axis=1)
+        handed_on = op.Concat(lr * xr - li * xi + ur, lr * xi + li * xr + ui, axis=1)
+        kept = op.Identity(handed_on)
+        return handed_on, kept
+
+    final, states = op.Scan(
+        initial, u, body=step, num_scan_inputs=1, scan_input_axes=[1], scan_output_axes=[1],
+        scan_input_directions=directions, scan_output_directions=directions,
+    )  # fmt: skip
+    return states, final
+
+
+@onnxscript.script(default_opset=op)
+def _walk_cut(
+    u: FLOAT, lam: FLOAT, initial: FLOAT, before: BOOL, after: BOOL, into: Sequence[int], out: Sequence[int]
+) -> tuple[FLOAT, FLOAT]:
+    """With a state that becomes zero where `before`, (batch, length), is true before a step and `after` after it."""
+    lr, li = op.Split(lam, num_outputs=2, axis=0)
+    zero = op.CastLike(0.0, lam)
+
+    @graph()
+    def step(state, u_k, before_k, after_k):
+        x = op.Where(op.Unsqueeze(before_k, [1, 2]), zero, state)
+        xr, xi = op.Split(x, num_outputs=2, axis=1)
+        ur, ui = op.Split(u_k, num_outputs=2, axis=1)
+        kept = op.Concat(lr * xr - li * xi + ur, lr * xi + li * xr + ui, axis=1)
+        handed_on = op.Where(op.Unsqueeze(after_k, [1, 2]), zero, kept)
+        return handed_on, kept
+
+    final, states = op.Scan(
+        initial, u, before, after, body=step, num_scan_inputs=3, scan_input_axes=[1, 1, 1], scan_output_axes=[1],
+        scan_input_directions=into, scan_output_directions=out,
+    )  # fmt: skip
+    return states, final

@@ -1,0 +1,121 @@
+"""The paper's ladder from a dense RNN to the LRU, rung by rung: a row of its tables is a name.
+
+A preset is a core with options, and where eigenvalues start on a tuned ring, that ring depends on the task. Sources, in
+the appendix of the paper: the rows of Tables 6 (dense RNNs), 7 (diagonal ones) and 8 (γ), and the rings of Table 8.
+"""
+
+import dataclasses
+import inspect
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from linrnn import recipes
+from linrnn.cores import CORES
+from linrnn.recipes import Recipe, core_options, fits
+from linrnn.util.errors import unknown
+
+RING = ("r_min", "r_max", "max_phase", "counters")  # where eigenvalues start
+SWITCHES = (*RING, "parameterization", "normalize", "nonlinearity", "radius")  # what tells the rungs apart
+DISK = {"r_min": 0.0, "r_max": 1.0, "max_phase": 2 * math.pi}
+
+# "Stable Exp Param w/ Ring Init" in Table 8; phases over the whole turn. A variant of a task has its rings.
+TUNED = {
+    "scifar": (0.9, 0.99),
+    "listops": (0.0, 1.0),  # the disk: here this rung and the one before are the same
+    "text": (0.0, 0.9),
+    "retrieval": (0.5, 0.9),
+    "pathfinder": (0.9, 0.999),
+    "pathx": (0.999, 0.9999),  # not given, as nothing learned: that of "+γ Normalization"
+    "recall": (0.999, 0.9999),  # not in the paper: likewise
+}
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A rung: a core, its options, and whether its ring is tuned to the task."""
+
+    core: str
+    note: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tuned: bool = False
+
+
+def _diagonal(parameterization: str, note: str, **options: Any) -> Preset:
+    return Preset("lru", note, {**DISK, "parameterization": parameterization, "normalize": False}, **options)
+
+
+# Some eigenvalues of a dense A start outside the unit disk, and a linear RNN can overflow within 1,000 steps: so A is
+# scaled into the disk that the diagonal rungs start on.
+PRESETS = {
+    "rnn-relu": Preset("rnn", "dense, relu", {"nonlinearity": "relu"}),
+    "rnn-tanh": Preset("rnn", "dense, tanh", {"nonlinearity": "tanh"}),
+    "rnn-linear": Preset("rnn", "dense and linear", {"nonlinearity": "linear", "radius": 1.0}),
+    "diag-real-imag": _diagonal("real_imag", "diagonal, λ learned by its real and imaginary parts"),
+    "diag-exp": _diagonal("exp", "λ = exp(-ν + iθ)"),
+    "diag-stable-exp": _diagonal("stable_exp", "ν = exp(ν_log), so that |λ| < 1"),
+    "diag-ring": _diagonal("stable_exp", "λ starts on a ring that is tuned to the task", tuned=True),
+    "lru": Preset("lru", "inputs normalized by γ; the recipe itself", tuned=True),
+}
+
+
+def names() -> list[str]:
+    """All that `--core` takes: the ladder, and the cores."""
+    return list(dict.fromkeys([*PRESETS, *CORES]))
+
+
+def apply(recipe: Recipe, name: str) -> Recipe:
+    """The recipe with another core: a preset, or a plain core, which keeps of the options those that it knows.
+
+    The result holds the core and its options, and does not mention the preset: it means the same wherever it is read.
+
+    Example:
+        >>> apply(recipes.get("scifar"), "diag-ring").model.options["r_max"]
+        0.99
+    """
+    if name not in names():
+        raise unknown("model.core", name, names())
+    if name not in PRESETS:
+        return _with(recipe, name, _known(recipe.model.options, name))
+    preset = PRESETS[name]
+    others = {key: value for key, value in recipe.model.options.items() if key not in SWITCHES}
+    ring = {} if not preset.tuned else _lru_ring(recipe) if name == "lru" else _tuned_ring(recipe)
+    return _with(recipe, preset.core, {**_known(others, preset.core), **preset.options, **ring})
+
+
+def name_of(recipe: Recipe) -> str | None:
+    """The first preset whose core and options for this task these are; None where there is none."""
+    base = recipes.get(recipe.task) if recipe.task in recipes.RECIPES else recipe
+    mine = _resolved(recipe)
+    return next((name for name in PRESETS if _resolved(apply(base, name)) == mine), None)
+
+
+def _with(recipe: Recipe, core: str, options: Mapping[str, Any]) -> Recipe:
+    return dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, core=core, options=dict(options)))
+
+
+def _known(options: Mapping[str, Any], core: str) -> dict[str, Any]:
+    known = core_options(core)
+    return {key: value for key, value in options.items() if key in known and fits(value, known[key])}
+
+
+def _lru_ring(recipe: Recipe) -> dict[str, Any]:
+    """That of the task's own recipe, which is the LRU's; for a task without one, that of this recipe."""
+    own = recipes.RECIPES.get(recipe.task, recipe)
+    return {key: own.model.options[key] for key in RING if key in own.model.options}
+
+
+def _tuned_ring(recipe: Recipe) -> dict[str, Any]:
+    task = recipe.task.partition("-")[0]
+    if task not in TUNED:
+        return _lru_ring(recipe)
+    r_min, r_max = TUNED[task]
+    return {"r_min": r_min, "r_max": r_max}
+
+
+def _resolved(recipe: Recipe) -> tuple[str, dict[str, Any]]:
+    """The core, and all its options, with those that are not given at their defaults."""
+    parameters = inspect.signature(CORES[recipe.model.core]).parameters
+    defaults = {name: parameters[name].default for name in core_options(recipe.model.core)}
+    return recipe.model.core, {**defaults, **recipe.model.options}

@@ -1,0 +1,318 @@
+"""Finished runs in the paper's tables, ours beside the paper's numbers, and the commands that fill what is missing."""
+
+import functools
+import inspect
+import math
+import shlex
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from linrnn import recipes
+from linrnn.bench.train import SIZES
+from linrnn.cores import CORES
+from linrnn.paper import presets
+from linrnn.paper.published import Column, Row, Section
+from linrnn.recipes import Recipe
+from linrnn.training.overrides import override
+from linrnn.training.run import CONFIG, Run
+
+NOTHING = "–"
+SEEDS = 3  # as in the paper
+FREE = {"training.learning_rate", "training.seed", "training.eval_every"}  # the paper tuned the rate for every row
+LEGENDS = {
+    "accuracy": "Ours: test accuracy in %, mean (standard error; number of seeds), of the weights with the best "
+    f"validation accuracy; {NOTHING}: no finished run. On ListOps our LRU starts elsewhere. Paper: mean "
+    "(standard error) of three seeds; ✗: no better than chance.",
+    "speed": f"Ours: mean (standard error; number of runs), evaluations included; {NOTHING}: no finished run.",
+    "ring": "Ours: where the presets start; on ListOps by our own runs, with phases up to π/10 and 16 counters; "
+    f"{NOTHING}: no ring.",
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """A run in a folder; until it has ended its summary is empty."""
+
+    folder: Path
+    recipe: Recipe
+    summary: dict[str, Any]
+
+    @property
+    def seed(self) -> int:
+        return self.recipe.training.seed
+
+    @property
+    def accuracy(self) -> float:
+        return 100 * float(self.summary["test"]["best"])
+
+    @property
+    def speed(self) -> float:
+        return float(self.summary["steps_per_second"])
+
+    @property
+    def source(self) -> str:
+        return str(self.summary.get("source", "unknown data"))
+
+    @property
+    def hardware(self) -> str:
+        return describe(self.summary["machine"], gpu=self.summary["device"] == "cuda")
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A section of the paper's table with our runs in it.
+
+    Attributes:
+        wanted: the recipe of each cell, by row and column; None where it is no model of ours.
+        runs: those that count in each cell.
+        left_out: finished runs that might have been meant for a cell, by folder, and why they do not count.
+        unfinished: those that would count in a cell if they had ended.
+        bench: steps a second by `linrnn bench train`: hardware, then task.
+    """
+
+    section: Section
+    wanted: list[list[Recipe | None]]
+    runs: list[list[list[Found]]]
+    left_out: dict[str, str] = field(default_factory=dict)
+    unfinished: list[Found] = field(default_factory=list)
+    bench: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def cells(self) -> Iterable[tuple[Row, Column, Recipe, list[Found]]]:
+        """The cells that a run can fill."""
+        for row, recipes_of_row, runs_of_row in zip(self.section.rows, self.wanted, self.runs, strict=True):
+            for column, recipe, runs in zip(self.section.columns, recipes_of_row, runs_of_row, strict=True):
+                if recipe is not None:
+                    yield row, column, recipe, runs
+
+
+def collect(folders: Iterable[Path]) -> list[Found]:
+    """All runs in some folders, however deep."""
+    found = []
+    for config in sorted({path.resolve(): path for folder in folders for path in folder.rglob(CONFIG)}.values()):
+        run = Run.open(config.parent)
+        try:
+            found.append(Found(config.parent, run.recipe, run.summary or {}))
+        except ValueError:
+            continue  # a model's folder, or another's
+    return found
+
+
+def fill(section: Section, runs: Iterable[Found], bench: dict[str, Any] | None = None) -> Filled:
+    """Put runs where they belong, and say of the others why they do not count."""
+    wanted = [[_wanted(row, column) for column in section.columns] for row in section.rows]
+    filled = Filled(section, wanted, [[[] for _ in section.columns] for _ in section.rows])
+    if section.kind == "ring":
+        return filled
+    for run in runs:
+        places = [mine for _, _, recipe, mine in filled.cells() if not differences(run.recipe, recipe)]
+        if not run.summary:
+            filled.unfinished.extend([run] if places else [])
+            continue
+        for mine in places:
+            mine.append(run)
+        if not places and (reason := _why_not(run.recipe, filled)):
+            filled.left_out[str(run.folder)] = reason
+    for _, _, _, mine in filled.cells() if section.kind == "accuracy" else ():
+        filled.left_out.update(_keep_comparable(mine))
+    if section.kind == "speed" and bench is not None:
+        _add_bench(filled, bench)
+    return filled
+
+
+def differences(recipe: Recipe, wanted: Recipe) -> list[str]:
+    """Where a recipe is another than the one wanted, in words; not by seed, rate and how often it is evaluated."""
+    came, expected = _flat(recipe), _flat(wanted)
+    return [
+        f"{name} is {_short(came.get(name))}, not {_short(expected.get(name))}"
+        for name in dict.fromkeys([*expected, *came])
+        if name not in FREE and not _same(came.get(name), expected.get(name))
+    ]
+
+
+def lines(filled: Filled) -> list[tuple[str, str, list[str]]]:
+    """The table to print: the model, whose numbers (ours or the paper's), and a text for each column."""
+    result = []
+    for i, row in enumerate(filled.section.rows):
+        if not row.cells and not any(filled.runs[i]):
+            continue  # not in the paper, and not run either
+        if filled.section.kind == "speed":
+            result += [(row.name, *line) for line in _speed_lines(filled, i)]
+        elif row.preset is not None:
+            ours = _ring if filled.section.kind == "ring" else _accuracy
+            cells = zip(filled.wanted[i], filled.runs[i], strict=True)
+            result.append((row.name, "ours", [ours(recipe, runs) for recipe, runs in cells]))
+        if row.cells:
+            whose = "paper, NVIDIA A100" if filled.section.kind == "speed" else "paper"
+            result.append((row.name, whose, list(row.cells)))
+    return result
+
+
+def sources(filled: Filled) -> dict[str, str]:
+    """Where the data of our runs came from, by column: accuracies on other data than the paper's compare less well."""
+    found: dict[str, list[str]] = {}
+    for _, column, _, runs in filled.cells():
+        found.setdefault(column.name, []).extend(run.source for run in runs)
+    return {name: " or ".join(dict.fromkeys(each)) for name, each in found.items() if each}
+
+
+def plan(tables: Iterable[Filled], folder: Path, seeds: int = SEEDS) -> list[str]:
+    """The commands that fill the cells, until each has so many seeds; a run that was stopped goes on."""
+    commands: list[str] = []
+    planned: list[Recipe] = []
+    taken: set[Path] = set()
+    for filled in tables:
+        if filled.section.kind == "ring":
+            continue
+        for row, column, recipe, runs in filled.cells():
+            if not row.cells or any(not differences(recipe, other) for other in planned):
+                continue  # of several rows with the same recipe the first is enough
+            planned.append(recipe)
+            for seed in sorted(set(range(seeds)) - {run.seed for run in runs})[: max(0, seeds - len(runs))]:
+                stopped = [r for r in filled.unfinished if r.seed == seed and not differences(r.recipe, recipe)]
+                if stopped:
+                    commands.append(shlex.join(["linrnn", "train", "--resume", str(stopped[0].folder)]))
+                else:
+                    commands.append(_command(row, column, seed, folder, taken))
+    return commands
+
+
+def describe(machine: dict[str, Any], *, gpu: bool) -> str:
+    """The hardware of a record, in words."""
+    return str(machine["gpu"]) if gpu else f"{machine['cpu']}, {machine['threads']} threads"
+
+
+def _wanted(row: Row, column: Column) -> Recipe | None:
+    if row.preset is None:
+        return None
+    recipe = presets.apply(recipes.get(column.task), row.preset)
+    return override(recipe, [*row.changes, *column.changes])
+
+
+def _flat(recipe: Recipe) -> dict[str, Any]:
+    """All fields by their dotted names, with the options that the core takes by default."""
+    options = {**_defaults(recipe.model.core), **recipe.model.options}
+    return {
+        "task": recipe.task,
+        **{f"model.{name}": value for name, value in vars(recipe.model).items() if name != "options"},
+        **{f"model.options.{name}": value for name, value in options.items()},
+        **{f"training.{name}": value for name, value in vars(recipe.training).items()},
+    }
+
+
+@functools.cache
+def _defaults(core: str) -> dict[str, Any]:
+    parameters = inspect.signature(CORES[core]).parameters
+    return {name: parameters[name].default for name in recipes.core_options(core)}
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, float | int) and isinstance(b, float | int):
+        return math.isclose(a, b, rel_tol=1e-9)
+    return bool(a == b)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _why_not(recipe: Recipe, filled: Filled) -> str | None:
+    """How a run differs from the nearest cell of its task; None for a model that belongs to another table."""
+    cells = [(row, column, wanted) for row, column, wanted, _ in filled.cells() if column.task == recipe.task]
+    mine = [cell for cell in cells if cell[2].model.core == recipe.model.core]
+    same = [cell for cell in mine if not any(".options." in words for words in differences(recipe, cell[2]))]
+    if not mine or (not same and presets.name_of(recipe) is not None):
+        return None
+    nearest = min(same or mine, key=lambda cell: len(differences(recipe, cell[2])))
+    row, column, wanted = nearest
+    return f"not {row.name} on {column.name}: {', '.join(differences(recipe, wanted))}"
+
+
+def _keep_comparable(runs: list[Found]) -> dict[str, str]:
+    """Drop from a cell what must not be averaged: other rates, other data, and a seed that comes twice.
+
+    As in the paper, the rate is the one with the best validation accuracy.
+    """
+    groups: dict[tuple[float, str], list[Found]] = {}
+    for run in runs:
+        key = run.recipe.training.learning_rate, run.source
+        groups.setdefault(key, []).append(run)
+    if not groups:
+        return {}
+    best = max(groups, key=lambda key: statistics.mean(run.summary["validation"] for run in groups[key]))
+    dropped: dict[str, str] = {}
+    kept: dict[int, Found] = {}
+    for key, group in groups.items():
+        for run in group:
+            if key != best:
+                words = f"learning rate {key[0]:g} on {key[1]}"
+                dropped[str(run.folder)] = f"{words}: the cell has {best[0]:g} on {best[1]}, by validation accuracy"
+            elif run.seed in kept:
+                dropped[str(run.folder)] = f"seed {run.seed} again, as in {kept[run.seed].folder}"
+            else:
+                kept[run.seed] = run
+    runs[:] = kept.values()
+    return dropped
+
+
+def _add_bench(filled: Filled, bench: dict[str, Any]) -> None:
+    """Speeds of the LRU on random data, where the sizes are the recipe's."""
+    hardware = describe(bench["machine"], gpu="gpu" in bench["machine"])
+    for measured in bench["results"]:
+        task = measured["name"]
+        if task not in {column.task for column in filled.section.columns}:
+            continue
+        recipe = recipes.get(task)
+        batch = recipe.training.batch_size * SIZES[task].documents
+        sizes = {"H": recipe.model.d_model, "N": recipe.model.d_state, "depth": recipe.model.depth, "batch": batch}
+        if wrong := [
+            f"{name} is {measured[name]}, not {size}" for name, size in sizes.items() if measured[name] != size
+        ]:
+            filled.left_out[f"benchmark of {task}"] = ", ".join(wrong)
+        else:
+            filled.bench.setdefault(hardware, {})[task] = measured["steps/s"]
+
+
+def _speed_lines(filled: Filled, i: int) -> list[tuple[str, list[str]]]:
+    """One line for each kind of hardware, and one for the benchmark."""
+    cells, row = filled.runs[i], filled.section.rows[i]
+    result = []
+    for hardware in dict.fromkeys(run.hardware for runs in cells for run in runs):
+        texts = [mean([run.speed for run in runs if run.hardware == hardware], ".3g") for runs in cells]
+        result.append((f"ours, {hardware}", texts))
+    for hardware, speeds in filled.bench.items() if row.preset == "lru" else ():
+        texts = [f"{speeds[c.task]:.3g}" if c.task in speeds else NOTHING for c in filled.section.columns]
+        result.append((f"ours, {hardware}, random data", texts))
+    return result or [("ours", [NOTHING] * len(cells))]
+
+
+def _accuracy(recipe: Recipe | None, runs: Sequence[Found]) -> str:
+    return mean([run.accuracy for run in runs])
+
+
+def _ring(recipe: Recipe | None, runs: Sequence[Found]) -> str:
+    options = {} if recipe is None else recipe.model.options
+    return f"[{options['r_min']}, {options['r_max']}]" if "r_min" in options else NOTHING
+
+
+def mean(values: Sequence[float], form: str = ".1f") -> str:
+    """The mean, and in brackets the standard error and how many there are."""
+    if not values:
+        return NOTHING
+    error = NOTHING if len(values) == 1 else format(statistics.stdev(values) / math.sqrt(len(values)), form)
+    return f"{statistics.mean(values):{form}} ({error}; {len(values)})"
+
+
+def _command(row: Row, column: Column, seed: int, folder: Path, taken: set[Path]) -> str:
+    """How to train a cell with this seed, in a folder that is not there yet."""
+    changes = [*column.changes, *row.changes]
+    name = "-".join([column.task, str(row.preset), *(change.rpartition(".options.")[2] for change in changes)])
+    names = [f"{name}-{seed}", *(f"{name}-{seed}-{i}" for i in range(2, 10_000))]
+    out = next(path for path in map(folder.joinpath, names) if not path.exists() and path not in taken)
+    taken.add(out)
+    words = ["linrnn", "train", column.task, "--core", str(row.preset)]
+    for change in changes:
+        words += ["--set", change]
+    return shlex.join([*words, "--seed", str(seed), "--out", str(out)])

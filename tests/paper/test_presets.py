@@ -1,0 +1,133 @@
+"""The ladder: each rung is the paper's, for each task, and a run says which it is."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linrnn import recipes
+from linrnn.cores import CORES
+from linrnn.paper import presets
+from linrnn.recipes import Recipe
+from linrnn.training.overrides import override, with_core
+from tests.training.helpers import tiny_world, train_tiny
+
+LADDER = ["rnn-relu", "rnn-tanh", "rnn-linear", "diag-real-imag", "diag-exp", "diag-stable-exp", "diag-ring", "lru"]
+# the paper's table of normalization: r_min and r_max of "Stable Exp Param w/ Ring Init", then of "+γ Normalization"
+RINGS: dict[str, tuple[Any, Any]] = {
+    "scifar": ((0.9, 0.99), (0.9, 0.999)),
+    "listops": ((0.0, 1.0), (0.0, 0.9999)),  # the second is our own, as are its phases: the paper has 0.99
+    "text": ((0.0, 0.9), (0.5, 0.9)),
+    "retrieval": ((0.5, 0.9), (0.5, 0.9)),
+    "pathfinder": ((0.9, 0.999), (0.9, 0.999)),
+    "pathx": ((0.999, 0.9999), (0.999, 0.9999)),  # the first is not in the paper
+}
+TURN = 2 * math.pi
+SCIFAR = recipes.get("scifar")
+
+
+def ring(recipe: Recipe) -> tuple[float, ...]:
+    return tuple(recipe.model.options[name] for name in ("r_min", "r_max", "max_phase"))
+
+
+def test_the_ladder_in_order() -> None:
+    assert list(presets.PRESETS) == LADDER
+    assert presets.names() == [*LADDER, *(name for name in CORES if name != "lru")]
+
+
+@pytest.mark.parametrize("task", recipes.names())
+def test_every_rung_of_every_task(task: str) -> None:
+    recipe = recipes.get(task)
+    rungs = {name: presets.apply(recipe, name) for name in LADDER}
+    assert rungs["lru"] == recipe
+    for name, rung in rungs.items():
+        assert (rung.task, rung.training) == (recipe.task, recipe.training)
+        assert dataclasses.replace(rung.model, core="lru", options={}) == dataclasses.replace(recipe.model, options={})
+        assert rung.model.options.get("bidirectional") == recipe.model.options.get("bidirectional")
+        if name.startswith("rnn"):
+            assert rung.model.core == "rnn"
+            assert rung.model.options["nonlinearity"] == name.partition("-")[2]
+        elif name != "lru":
+            assert rung.model.core == "lru"
+            assert rung.model.options["normalize"] is False
+            assert name == "diag-ring" or ring(rung) == (0.0, 1.0, TURN)
+    forms = {name: rungs[name].model.options["parameterization"] for name in LADDER[3:7]}
+    assert list(forms.values()) == ["real_imag", "exp", "stable_exp", "stable_exp"]
+
+
+def test_counters_are_a_part_of_where_the_lru_starts_and_of_nothing_else() -> None:
+    recipe = recipes.get("listops")
+    counters = {name: presets.apply(recipe, name).model.options.get("counters", 0) for name in presets.names()}
+    assert {name for name, count in counters.items() if count} == {"lru"}
+    back = presets.apply(presets.apply(recipe, "diag-ring"), "lru")
+    assert back.model.options["counters"] == recipe.model.options["counters"] == 16
+
+
+@pytest.mark.parametrize("task", RINGS)
+def test_the_rings_are_the_papers(task: str) -> None:
+    before, after = RINGS[task]
+    recipe = recipes.get(task)
+    assert ring(presets.apply(recipe, "diag-ring")) == (*before, TURN)
+    assert ring(presets.apply(recipe, "lru")) == (*after, math.pi / 10 if task in ("pathx", "listops") else TURN)
+    for variant in [name for name in recipes.names() if name.startswith(f"{task}-")]:
+        assert ring(presets.apply(recipes.get(variant), "diag-ring")) == (*before, TURN)
+
+
+@pytest.mark.parametrize("task", recipes.names())
+def test_a_run_knows_its_rung(task: str) -> None:
+    for name in LADDER:
+        recipe = Recipe.from_dict(json.loads(json.dumps(presets.apply(recipes.get(task), name).to_dict())))
+        same = "diag-stable-exp" if (task, name) == ("listops", "diag-ring") else name  # whose ring is the disk
+        assert presets.name_of(recipe) == same
+        assert presets.name_of(override(recipe, ["training.seed=3", "model.dropout=0.3"])) == same
+
+
+@pytest.mark.parametrize(
+    ("core", "changes", "name"),
+    [
+        ("rnn", [], "rnn-tanh"),
+        ("rnn", ["model.options.nonlinearity=relu"], "rnn-relu"),
+        ("rnn", ["model.options.nonlinearity=linear"], None),
+        ("lru", ["model.options.r_max=0.99"], None),
+        ("lru", ["model.options.bidirectional=true"], None),
+        ("diag-ring", ["model.options.normalize=true"], None),
+        ("gru", [], None),
+    ],
+)
+def test_what_is_no_rung_is_none(core: str, changes: list[str], name: str | None) -> None:
+    assert presets.name_of(override(with_core(SCIFAR, core), changes)) == name
+
+
+def test_rungs_can_be_climbed_up_and_down() -> None:
+    for first in presets.names():
+        for second in LADDER:
+            if first in LADDER:
+                assert with_core(with_core(SCIFAR, first), second) == with_core(SCIFAR, second)
+    assert with_core(with_core(SCIFAR, "lru"), "gru").model.options == {"bidirectional": False}
+
+
+def test_a_task_of_ones_own_has_the_ring_of_its_recipe() -> None:
+    options = {"r_min": 0.3, "r_max": 0.7, "max_phase": 0.1}
+    recipe = dataclasses.replace(SCIFAR, task="mine", model=dataclasses.replace(SCIFAR.model, options=options))
+    assert presets.apply(recipe, "lru") == recipe
+    assert ring(presets.apply(recipe, "diag-ring")) == (0.3, 0.7, 0.1)
+    assert presets.name_of(recipe) == "lru"
+    assert presets.name_of(presets.apply(recipe, "diag-ring")) == "diag-ring"
+
+
+@pytest.mark.parametrize(("name", "near"), [("diag-rng", "diag-ring"), ("rnn-than", "rnn-tanh"), ("grru", "gru")])
+def test_an_unknown_name_suggests_the_nearest(name: str, near: str) -> None:
+    with pytest.raises(ValueError, match=rf"model\.core: expected 'rnn-relu' or .* did you mean '{near}'\?"):
+        presets.apply(SCIFAR, name)
+
+
+@pytest.mark.parametrize("name", ["rnn-linear", "diag-exp", "lstm"])
+def test_a_run_records_the_core_itself(tmp_path: Path, name: str) -> None:
+    with tiny_world():
+        run = train_tiny(tmp_path / "run", f"model.core={name}", "training.steps=2", "training.eval_every=2")
+        assert run.recipe.model.core in CORES
+        assert (presets.name_of(run.recipe) or run.recipe.model.core) == name
+    assert (tmp_path / "run" / "spectrum.png").exists()
