@@ -5,12 +5,12 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from linrnn.cores import CORES
-from linrnn.model import ModelConfig
+from linrnn.model import Architecture, ModelConfig
 from linrnn.tasks.base import Task
 from linrnn.util.errors import unknown, wrong_type, wrong_value
 
@@ -18,18 +18,8 @@ DEFAULT = "recall"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSettings:
-    """What a recipe fixes of a `ModelConfig`, whose docstring explains the fields; the task gives the rest."""
-
-    d_model: int
-    d_state: int
-    depth: int = 6
-    core: str = "lru"
-    options: Mapping[str, Any] = field(default_factory=dict)
-    mixing: Literal["glu", "half_glu"] = "glu"
-    norm: Literal["batch", "layer"] = "batch"
-    dropout: float = 0.0
-    pooling: Literal["mean", "all", "none"] = "mean"
+class ModelSettings(Architecture):
+    """The architecture, with its types and options checked; the task gives the rest of a `ModelConfig`."""
 
     def __post_init__(self) -> None:
         _check_types(self)
