@@ -193,7 +193,7 @@ def cores(
     results: list[Row] = []
     for chosen in recipe or ["scifar" if gpu else "recall"]:
         case = steps.cases([chosen])[0]
-        for row in cores_of.rows(case, core or cores_of.NAMES, where, seconds):
+        for row in cores_of.rows(case, core or cores_of.names(), where, seconds):
             results.append(row)
             _keep(json_file, results, row)
     out.print(_cores_table(results, gpu))

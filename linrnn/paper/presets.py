@@ -14,7 +14,7 @@ from typing import Any
 from linrnn import recipes
 from linrnn.cores import CORES
 from linrnn.recipes import Recipe, core_options, fits
-from linrnn.util.errors import unknown
+from linrnn.util.errors import unknown, wrong_value
 
 RING = ("r_min", "r_max", "max_phase", "counters")  # where eigenvalues start
 SWITCHES = (*RING, "parameterization", "normalize", "nonlinearity", "radius")  # what tells the rungs apart
@@ -76,6 +76,8 @@ def apply(recipe: Recipe, name: str) -> Recipe:
     """
     if name not in names():
         raise unknown("model.core", name, names())
+    if name in PRESETS and name in CORES and name != "lru":
+        raise wrong_value("model.core", "a preset or a core", f"{name!r}, which names both: register another name")
     if name not in PRESETS:
         return _with(recipe, name, _known(recipe.model.options, name))
     preset = PRESETS[name]
