@@ -260,7 +260,7 @@ def _on_a_gpu(dtype: torch.dtype) -> Any:
 
 
 def test_both_directions_go_over_chunks_up_to_more_width() -> None:
-    """In half precision, as timed on a GPU (results/bench/chunks.json)."""
+    """In half precision, as timed on a GPU."""
     sizes = {(H, N): [chunk_size(1024, H, N, both) for both in (False, True)] for H, N in ((256, 192), (512, 384))}
     assert sizes == {(256, 192): [1, 2], (512, 384): [1, 1]}
     u, single = _on_a_gpu(torch.bfloat16), _on_a_gpu(torch.float32)
