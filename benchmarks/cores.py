@@ -17,9 +17,9 @@ import linrnn
 from linrnn import training
 from linrnn.bench import cores
 from linrnn.paper import presets
-from linrnn.paper.figures import style
 from linrnn.training import Run
 from linrnn.training.overrides import override
+from linrnn.util import style
 
 TASK, CHANCE, SOLVED = "recall", 1 / 3, 0.95
 PANELS = {

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from linrnn.paper.figures import style
 from linrnn.paper.figures.base import Finding, Result
 from linrnn.tasks.base import Progress
 from linrnn.training.run import SPECTRUM, Run
+from linrnn.util import style
 from linrnn.util.errors import wrong_value
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from linrnn import spectrum
-from linrnn.paper.figures import style
 from linrnn.paper.figures.base import Finding, Result
 from linrnn.recurrence import scan
 from linrnn.tasks.base import Progress
+from linrnn.util import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -20,10 +20,10 @@ import torch
 import torch.nn.functional as F
 
 from linrnn import spectrum
-from linrnn.paper.figures import style
 from linrnn.paper.figures.base import Finding, Result
 from linrnn.recurrence import scan_planes
 from linrnn.tasks.base import Progress
+from linrnn.util import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from linrnn.cores.rnn import RNN, Nonlinearity
 from linrnn.paper.figures.base import Finding, Result
-from linrnn.paper.figures.style import BLACK, BLUE, ORANGE, subplots
 from linrnn.tasks.base import Progress
+from linrnn.util.style import BLACK, BLUE, ORANGE, subplots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

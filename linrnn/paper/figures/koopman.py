@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from linrnn.cores.lru import LRU
 from linrnn.paper.figures.base import Finding, Result
-from linrnn.paper.figures.style import BLACK, BLUE, GREEN, ORANGE, subplots, unit_circle
 from linrnn.tasks.base import Progress
+from linrnn.util.style import BLACK, BLUE, GREEN, ORANGE, subplots, unit_circle
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,11 +18,11 @@ import torch
 from numpy.typing import NDArray
 
 from linrnn.paper import published as paper
-from linrnn.paper.figures import style
 from linrnn.paper.figures.base import Finding, Result
 from linrnn.recurrence import scan
 from linrnn.tasks.base import Progress
 from linrnn.tasks.listops import CLOSE, MAX, MED, MIN, SM, ZERO
+from linrnn.util import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from linrnn import spectrum
 from linrnn.paper.figures.base import Finding, Result
-from linrnn.paper.figures.style import BLUE, ORANGE, subplots
 from linrnn.recurrence.planes import from_planes
 from linrnn.tasks.base import Progress
+from linrnn.util.style import BLUE, ORANGE, subplots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,9 +18,9 @@ import torch
 from linrnn.bench.measure import milliseconds
 from linrnn.cores.equivalence import real_form
 from linrnn.cores.lru import LRU
-from linrnn.paper.figures import style
 from linrnn.paper.figures.base import Finding, Result
 from linrnn.tasks.base import Progress
+from linrnn.util import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,9 +18,9 @@ import numpy.typing as npt
 import torch
 
 from linrnn.cores.lru import LRU
-from linrnn.paper.figures import style
 from linrnn.paper.figures.base import Finding, Result
 from linrnn.tasks.base import Progress
+from linrnn.util import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

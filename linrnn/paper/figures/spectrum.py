@@ -17,9 +17,9 @@ import torch
 
 from linrnn import spectrum
 from linrnn.cores.rnn import RNN
-from linrnn.paper.figures import style
 from linrnn.paper.figures.base import Finding, Result
 from linrnn.tasks.base import Progress
+from linrnn.util import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
