@@ -159,11 +159,16 @@ def register_task(name: str, load: Callable[[], Task], *, recipe: Recipe | str |
 
 
 def core_options(core: str) -> dict[str, Any]:
-    """The keyword arguments of a core and their types, from its signature; not where and how it is stored."""
-    parameters = inspect.signature(CORES[core]).parameters.values()
+    """The keyword arguments of a core and their types, from its signature, without `device` and `dtype`."""
     hints = get_type_hints(CORES[core].__init__)
-    stored = ("device", "dtype")
-    return {p.name: hints.get(p.name, Any) for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in stored}
+    return {name: hints.get(name, Any) for name in core_defaults(core)}
+
+
+def core_defaults(core: str) -> dict[str, Any]:
+    """The keyword arguments of a core and their defaults, likewise."""
+    parameters = inspect.signature(CORES[core]).parameters.values()
+    options = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in ("device", "dtype")]
+    return {option.name: option.default for option in options}
 
 
 def fits(value: object, hint: Any) -> bool:

@@ -5,7 +5,6 @@ the appendix of the paper: the rows of Tables 6 (dense RNNs), 7 (diagonal ones) 
 """
 
 import dataclasses
-import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import Any
 
 from linrnn import recipes
 from linrnn.cores import CORES
-from linrnn.recipes import Recipe, core_options, fits
+from linrnn.recipes import Recipe, core_defaults, core_options, fits
 from linrnn.util.errors import unknown, wrong_value
 
 RING = ("r_min", "r_max", "max_phase", "counters")  # where eigenvalues start
@@ -117,7 +116,5 @@ def _tuned_ring(recipe: Recipe) -> dict[str, Any]:
 
 
 def _resolved(recipe: Recipe) -> tuple[str, dict[str, Any]]:
-    """The core, and all its options, with those that are not given at their defaults."""
-    parameters = inspect.signature(CORES[recipe.model.core]).parameters
-    defaults = {name: parameters[name].default for name in core_options(recipe.model.core)}
-    return recipe.model.core, {**defaults, **recipe.model.options}
+    """The core and all its options, including the defaults."""
+    return recipe.model.core, {**core_defaults(recipe.model.core), **recipe.model.options}
