@@ -35,7 +35,7 @@ CYCLES = {
     frozenset({"recurrence.gpu", "recurrence.gpu_halves", "recurrence.gpu_long", "recurrence.gpu_slots"}),
     frozenset({"tasks.generators.trees", "tasks.listops"}),
 }
-LONG = {"cli/bench.py", "model.py", "recurrence/gpu.py"}
+LONG = {"model.py", "recurrence/gpu.py"}
 
 FILE_OF = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path

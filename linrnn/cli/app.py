@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 import torch
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
@@ -17,6 +16,7 @@ from linrnn.cli import bench as cli_bench
 from linrnn.cli import data as cli_data
 from linrnn.cli import figure as cli_figure
 from linrnn.cli import table as cli_table
+from linrnn.cli.console import out, say
 from linrnn.cli.plugins import Modules, import_modules, load_installed
 from linrnn.model import Model
 from linrnn.paper import presets
@@ -36,7 +36,6 @@ app.add_typer(cli_data.app, name="data")
 app.add_typer(cli_bench.app, name="bench")
 app.command()(cli_figure.figure)
 app.command()(cli_table.table)
-out = Console()
 
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a run.", metavar="RUN")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...  [default: the GPU where there is one]")]
@@ -49,21 +48,21 @@ def main() -> None:
     try:
         app()
     except training.InterruptedRun as error:
-        _say(str(error))
+        say(str(error))
         sys.exit(130)
     except training.NonFiniteLossError as error:
-        _say(str(error))
+        say(str(error))
         sys.exit(1)
     except (ValueError, TypeError, OSError) as error:
         if "LINRNN_TRACEBACK" in os.environ:
             raise
-        _say(str(error))
+        say(str(error))
         sys.exit(2)
     except (RuntimeError, MemoryError) as error:
         on_cpu = "can't allocate memory" in str(error)  # all that tells PyTorch's error there from others
         if "LINRNN_TRACEBACK" in os.environ or not (on_cpu or isinstance(error, torch.OutOfMemoryError | MemoryError)):
             raise
-        _say("out of memory: try a smaller training.batch_size, model.d_model or model.d_state")
+        say("out of memory: try a smaller training.batch_size, model.d_model or model.d_state")
         sys.exit(1)
 
 
@@ -176,7 +175,7 @@ def runs(folder: Annotated[Path, typer.Argument(help="Where runs are.")] = Path(
         table.add_row(name, recipe.task, recipe.model.core, done, best, test, speed, state)
     out.print(table)
     for words in unread:
-        _say(words)
+        say(words)
 
 
 @app.command()
@@ -291,7 +290,3 @@ def _show_summary(run: Run) -> None:
         if (run.folder / name).exists():
             table.add_row(f"  {escape(str(run.folder / name))}", f"[dim]{what}")
     out.print(table)
-
-
-def _say(message: str) -> None:
-    Console(stderr=True).print(f"[bold red]linrnn:[/bold red] {escape(message)}", soft_wrap=True, highlight=False)
