@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import safetensors.torch
 import torch
@@ -21,37 +21,39 @@ from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, w
 from linrnn.util.files import sha256, write
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
-CHOICES: dict[str, tuple[object, ...]] = {
-    "core": tuple(CORES),
-    "mixing": ("glu", "half_glu"),
-    "norm": ("batch", "layer"),
-    "pooling": ("mean", "all", "none"),
-    "documents": (1, 2),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """All that is needed to build a `Model`.
+class Interface:
+    """What a task gives a model: its inputs and outputs.
 
     Attributes:
         channels: features of each input step, for numbers such as pixels; or
-        vocabulary: how many symbols there are, for tokens. Exactly one of the two.
+        vocabulary: the number of symbols, for tokens. Exactly one of the two.
         classes: the width of the output.
         documents: 2 for pairs of documents (retrieval), otherwise 1.
-        d_model, d_state, depth: H, N and the number of blocks.
-        core: the recurrent layer, by name, and options: its keyword arguments, such as {"r_min": 0.9}.
-        mixing: `glu`, or `half_glu` which gates without a linear map of the value.
-        norm: `batch` or `layer`, before each core.
-        dropout: probability to drop a feature of a whole sequence.
-        pooling: `mean` over the real steps; `all`, the mean over padding too, which is read like any step, as in a
-            public JAX implementation of the LRU; or `none` for an output at every step.
     """
 
     channels: int | None = None
     vocabulary: int | None = None
     classes: int
     documents: Literal[1, 2] = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """What a recipe gives a model: everything else.
+
+    Attributes:
+        d_model, d_state, depth: H, N and the number of blocks.
+        core: the recurrent layer, by name, and options: its keyword arguments, such as {"r_min": 0.9}.
+        mixing: `glu`, or `half_glu` which gates without a linear map of the value.
+        norm: `batch` or `layer`, before each core.
+        dropout: probability to drop a feature of a whole sequence.
+        pooling: `mean` over the steps that are not padding; `all`, the mean over padding too, which is read like any
+            step, as in a public JAX implementation of the LRU; or `none` for an output at every step.
+    """
+
     d_model: int
     d_state: int
     depth: int = 6
@@ -62,6 +64,11 @@ class ModelConfig:
     dropout: float = 0.0
     pooling: Literal["mean", "all", "none"] = "mean"
 
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(Architecture, Interface):  # in this order the fields of Interface come first, as in saved models
+    """All that is needed to build a `Model`: the attributes of `Interface` and of `Architecture`."""
+
     def __post_init__(self) -> None:
         if (self.channels is None) == (self.vocabulary is None):
             came = f"channels={self.channels}, vocabulary={self.vocabulary}"
@@ -70,9 +77,11 @@ class ModelConfig:
             size = getattr(self, name)
             if size is not None:
                 check_integer(name, size, 0 if name == "depth" else 1)
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise wrong_value(name, " or ".join(map(repr, choices)), repr(getattr(self, name)))
+        hints = get_type_hints(ModelConfig)
+        choices = {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
+        for name, known in {"core": CORES, **choices}.items():
+            if getattr(self, name) not in known:
+                raise wrong_value(name, " or ".join(map(repr, known)), repr(getattr(self, name)))
         if not 0 <= self.dropout < 1:
             raise wrong_value("dropout", "a probability from 0 to below 1", self.dropout)
         if self.documents == 2 and self.pooling == "none":

@@ -135,7 +135,7 @@ def compare(moved: int, ms: float, copy_ms: float) -> Row:
 
 def picture(results: Iterable[Row], path: Path) -> None:
     """The share of a copy's bandwidth at each shape, from the first step to the last: by type, forward and backward."""
-    from linrnn.paper.figures import style  # Matplotlib loads when it is needed
+    from linrnn.util import style  # Matplotlib loads when it is needed
 
     walked = [row for row in results if not row["reverse"]]
     names = list(dict.fromkeys(row["name"] for row in walked))

@@ -9,13 +9,11 @@ from typing import Annotated, Literal
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
 from rich.table import Table
 
 from linrnn import tasks
+from linrnn.cli.console import bars, out, say
 from linrnn.tasks import archive, download, store
 from linrnn.tasks import show as examples_of
 from linrnn.tasks.base import SPLITS, Progress, Source, Task
@@ -24,9 +22,6 @@ from linrnn.util.errors import unknown, wrong_value
 app = typer.Typer(
     help="The tasks' examples: list, download, import, generate, look at and check them.", no_args_is_help=True
 )
-out = Console()
-
-REFRESH = 0.1  # seconds
 UNITS = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3), ("B", 1))
 LINES = 4  # of text for each document
 
@@ -251,27 +246,13 @@ def _print_texts(task: Task, split: Literal["train", "validation", "test"], coun
 
 @contextmanager
 def _progress(when_stopped: str = "nothing was changed") -> Iterator[Progress]:
-    """Bars for the steps of a long job, removed at its end; Ctrl-C is one line."""
-    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    bars: dict[str, TaskID] = {}
-    shown: dict[str, float] = {}
-    with Bars(*columns, console=out, transient=True, disable=not out.is_terminal) as progress:
-
-        def tell(what: str, done: int, total: int) -> None:
-            now = time.perf_counter()
-            if done < total and now - shown.get(what, 0) < REFRESH:
-                return
-            shown[what] = now
-            if what not in bars:
-                bars[what] = progress.add_task(escape(what), total=total)
-            progress.update(bars[what], completed=done, total=total)
-
-        try:
-            yield tell
-        except KeyboardInterrupt:
-            progress.stop()
-            Console(stderr=True).print(f"[bold red]linrnn:[/bold red] stopped; {when_stopped}", soft_wrap=True)
-            raise typer.Exit(130) from None
+    """Bars for the parts of a long job; Ctrl-C is one line."""
+    try:
+        with bars(out) as progress:
+            yield progress
+    except KeyboardInterrupt:
+        say(f"stopped; {when_stopped}")
+        raise typer.Exit(130) from None
 
 
 def _bytes(size: int) -> str:

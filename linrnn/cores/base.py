@@ -1,5 +1,7 @@
 """The one interface of all recurrent layers."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -11,19 +13,27 @@ from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, w
 class Core(nn.Module):
     """A recurrent layer from (batch, length, H) to (batch, length, H).
 
-    A subclass gives the shape of a state, the map over whole sequences (`_sequence`) and over one step (`_step`), and
-    names the parameters that are trained with the smaller rate and no decay.
+    A subclass sets `state_shape`, implements `_sequence` (whole sequences) and `_step` (one step), and declares what
+    else it can do by the class attributes below. It may implement `eigenvalues`.
     """
 
     D: nn.Parameter
-    compiles = True  # not where a kernel of PyTorch walks step by step, which its compiler would unroll
-    state_shape: tuple[int, ...]
-    recurrent_names: tuple[str, ...]
+    state_shape: tuple[int, ...]  # of the state of one sequence
+    recurrent_names: tuple[str, ...] = ()  # the parameters with the smaller learning rate and without weight decay
+    takes_resets: bool = False  # `_sequence` has the argument `resets`
+    takes_group: bool = False  # `_sequence` has the argument `group`
+    takes_both_directions: bool = False  # `bidirectional=True` is implemented
+    compiles: bool = True  # False for a step-by-step kernel, which torch.compile would unroll
+    no_resets = " with the core {core.__class__.__name__}, which takes none"  # ends the error "resets: expected None"
+    no_group = ": the length of {core.__class__.__name__} cannot be split over processes"
 
-    def __init__(self, d_model: int, d_state: int, bidirectional: bool) -> None:
+    def __init__(self, d_model: int, d_state: int, bidirectional: bool = False) -> None:
         super().__init__()
         for name, size in (("d_model", d_model), ("d_state", d_state)):
             check_integer(name, size, 1)
+        if bidirectional and not self.takes_both_directions:
+            causal = f"False with the core {type(self).__name__}, which is causal"
+            raise wrong_value("bidirectional", causal, bidirectional)
         self.d_model = d_model
         self.d_state = d_state
         self.bidirectional = bidirectional
@@ -59,16 +69,24 @@ class Core(nn.Module):
             raise wrong_value("state", none, type(state).__name__)
         if state is not None:
             self._check_state(state, u)
+        given: dict[str, Any] = {}
         if resets is not None:
             check_resets(resets, u)
+            if not self.takes_resets:
+                raise ValueError(f"resets: expected None{self.no_resets.format(core=self)}")
+            given["resets"] = resets
+        if group is not None:
+            if not self.takes_group:
+                raise ValueError(f"group: expected None{self.no_group.format(core=self)}")
+            given["group"] = group
         if lengths is None:
-            return self._sequence(u, state, None, resets, group)
+            return self._sequence(u, state, None, **given)
         if group is not None:
             raise ValueError("lengths: expected None with a group: a length that is split has no padding")
         lengths = check_lengths(lengths, u)
-        real = real_steps(lengths, u.shape[1]).unsqueeze(-1)
-        y, state = self._sequence(u.masked_fill(~real, 0), state, lengths, resets, None)
-        return y.masked_fill(~real, 0), state
+        valid = real_steps(lengths, u.shape[1]).unsqueeze(-1)
+        y, state = self._sequence(u.masked_fill(~valid, 0), state, lengths, **given)
+        return y.masked_fill(~valid, 0), state
 
     def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """One step in constant time and memory.
@@ -93,8 +111,12 @@ class Core(nn.Module):
         check_integer("batch", batch, 0)
         return self._zero_state(batch)
 
+    def eigenvalues(self) -> Tensor | None:
+        """The eigenvalues of the recurrence, a complex vector; None for a core that has none."""
+        return None
+
     def recurrent_parameters(self) -> list[nn.Parameter]:
-        """Those trained with the smaller rate and without decay."""
+        """The parameters that are trained with the smaller learning rate and without weight decay."""
         return [self.get_parameter(name) for name in self.recurrent_names]
 
     def extra_repr(self) -> str:
@@ -110,16 +132,17 @@ class Core(nn.Module):
         return y + u * D if transforms.active() else y.addcmul_(u, D)  # many u, by vmap, do not fit into one y
 
     def _sequence(
-        self,
-        u: Tensor,
-        state: Tensor | None,
-        lengths: Tensor | None,
-        resets: Tensor | None,
-        group: "torch.distributed.ProcessGroup | None",
+        self, u: Tensor, state: Tensor | None, lengths: Tensor | None, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
+        """`forward` on checked arguments: padding is zero in `u` and ignored in `y`.
+
+        The keyword arguments `resets` and `group` are passed only if they are given, and only to a core that declares
+        `takes_resets` or `takes_group`.
+        """
         raise NotImplementedError
 
     def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """`step` on checked arguments."""
         raise NotImplementedError
 
     def _require_causal(self, name: str) -> None:

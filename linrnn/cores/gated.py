@@ -23,6 +23,9 @@ class Gated(Core):
     parts: tuple[int, ...]  # of the state, before its N features
     hold: tuple[int, ...]  # for each gate: 1 is forced open at padding, -1 shut, 0 left alone
     compiles = False
+    takes_both_directions = True
+    no_resets = " with the core {core.__class__.__name__}: its kernel has none"
+    no_group = ": the length of a gated RNN cannot be split over processes"
     recurrent_names = ("A", "a", "B", "b")  # a and b are the biases
 
     def __init__(
@@ -64,18 +67,7 @@ class Gated(Core):
         eigenvalues: Tensor = torch.linalg.eigvals(jacobian.flatten(1).to(carry_dtype(x.dtype)))
         return eigenvalues
 
-    def _sequence(
-        self,
-        u: Tensor,
-        state: Tensor | None,
-        lengths: Tensor | None,
-        resets: Tensor | None,
-        group: "torch.distributed.ProcessGroup | None",
-    ) -> tuple[Tensor, Tensor | None]:
-        if group is not None:
-            raise ValueError("group: expected None: the length of a gated RNN cannot be split over processes")
-        if resets is not None:
-            raise ValueError(f"resets: expected None with the core {type(self).__name__}: its kernel has none")
+    def _sequence(self, u: Tensor, state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
         batch, length = u.shape[:2]
         real = None if lengths is None else real_steps(lengths, length)
         if self.bidirectional:  # both ways side by side, as twice as many sequences

@@ -57,6 +57,7 @@ class LRU(Core):
         >>> y_next, state = layer.step(torch.randn(8, 64), state)
     """
 
+    takes_resets = takes_group = takes_both_directions = True
     nu_log: nn.Parameter
     theta_log: nn.Parameter
     nu: nn.Parameter
@@ -140,8 +141,8 @@ class LRU(Core):
         u: Tensor,
         state: Tensor | None,
         lengths: Tensor | None,
-        resets: Tensor | None,
-        group: "torch.distributed.ProcessGroup | None",
+        resets: Tensor | None = None,
+        group: "torch.distributed.ProcessGroup | None" = None,
     ) -> tuple[Tensor, Tensor | None]:
         lam, B, C, _ = self.system()
         C, *C_back = C.split(self.d_state, dim=-1)

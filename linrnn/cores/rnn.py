@@ -34,6 +34,9 @@ class RNN(Core):
     """
 
     recurrent_names = ("A", "B")
+    takes_both_directions = True
+    no_resets = " with nonlinearity={core.nonlinearity!r}: its kernel has none"
+    no_group = ": the length of a dense RNN cannot be split over processes"
 
     def __init__(
         self,
@@ -54,7 +57,7 @@ class RNN(Core):
         self.nonlinearity = nonlinearity
         self.radius = radius
         self.state_shape = (d_state,)
-        self.compiles = nonlinearity == "linear"
+        self.compiles = self.takes_resets = nonlinearity == "linear"
 
         def parameter(*shape: int) -> nn.Parameter:
             return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
@@ -84,17 +87,8 @@ class RNN(Core):
         return f"{super().extra_repr()}, nonlinearity={self.nonlinearity!r}{radius}"
 
     def _sequence(
-        self,
-        u: Tensor,
-        state: Tensor | None,
-        lengths: Tensor | None,
-        resets: Tensor | None,
-        group: "torch.distributed.ProcessGroup | None",
+        self, u: Tensor, state: Tensor | None, lengths: Tensor | None, resets: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        if group is not None:
-            raise ValueError("group: expected None: the length of a dense RNN cannot be split over processes")
-        if resets is not None and self.nonlinearity != "linear":
-            raise ValueError(f"resets: expected None with nonlinearity={self.nonlinearity!r}: its kernel has none")
         batch = u.shape[0]
         initial = self._zero_state(batch) if state is None else state
         x = self._states(u, initial, resets)

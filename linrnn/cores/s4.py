@@ -57,6 +57,11 @@ class S4(Core):
     """
 
     recurrent_names = ("a_re_log", "a_im", "p", "delta_log", "B")
+    takes_both_directions = True
+    no_resets = (
+        ": S4 runs as a convolution, which cannot cut sequences, and its dense transition matrix has no cheap scan; "
+        "S4D and S5 have resets"
+    )
 
     def __init__(
         self,
@@ -127,21 +132,7 @@ class S4(Core):
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, dt_min={self.dt_min:g}, dt_max={self.dt_max:g}"
 
-    def _sequence(
-        self,
-        u: Tensor,
-        state: Tensor | None,
-        lengths: Tensor | None,
-        resets: Tensor | None,
-        group: "torch.distributed.ProcessGroup | None",
-    ) -> tuple[Tensor, Tensor | None]:
-        if group is not None:
-            raise ValueError("group: expected None: the length of S4 cannot be split over processes")
-        if resets is not None:
-            raise ValueError(
-                "resets: expected None: S4 runs as a convolution, which cannot cut sequences, and its dense transition "
-                "matrix has no cheap scan; S4D and S5 have resets"
-            )
+    def _sequence(self, u: Tensor, state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
         carry = carry_dtype(self.D.dtype)
         with torch.autocast(u.device.type, enabled=False):  # kernel and transforms in float32 or better
             y, final = self._convolved(u.to(carry), state, lengths)

@@ -119,6 +119,7 @@ class DiagonalSSM(Core):
     """
 
     C: nn.Parameter
+    takes_resets = takes_both_directions = True
 
     def _system(self) -> tuple[Tensor, Tensor]:
         """λ and b as planes (2, H, N), in the type in which the state is carried."""
@@ -148,15 +149,8 @@ class DiagonalSSM(Core):
         return Dense(A, (b.unsqueeze(-1) * eye).flatten(0, 2), C.flatten(0, 2).T, torch.diag(self.D))
 
     def _sequence(
-        self,
-        u: Tensor,
-        state: Tensor | None,
-        lengths: Tensor | None,
-        resets: Tensor | None,
-        group: "torch.distributed.ProcessGroup | None",
+        self, u: Tensor, state: Tensor | None, lengths: Tensor | None, resets: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        if group is not None:
-            raise ValueError(f"group: expected None: the length of {type(self).__name__} cannot be split")
         carry = carry_dtype(self.D.dtype)
         with torch.autocast(u.device.type, enabled=False):  # kernel and transforms in float32 or better
             if resets is None:

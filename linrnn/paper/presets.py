@@ -5,7 +5,6 @@ the appendix of the paper: the rows of Tables 6 (dense RNNs), 7 (diagonal ones) 
 """
 
 import dataclasses
-import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,8 +12,8 @@ from typing import Any
 
 from linrnn import recipes
 from linrnn.cores import CORES
-from linrnn.recipes import Recipe, core_options, fits
-from linrnn.util.errors import unknown
+from linrnn.recipes import Recipe, core_defaults, core_options, fits
+from linrnn.util.errors import unknown, wrong_value
 
 RING = ("r_min", "r_max", "max_phase", "counters")  # where eigenvalues start
 SWITCHES = (*RING, "parameterization", "normalize", "nonlinearity", "radius")  # what tells the rungs apart
@@ -76,6 +75,8 @@ def apply(recipe: Recipe, name: str) -> Recipe:
     """
     if name not in names():
         raise unknown("model.core", name, names())
+    if name in PRESETS and name in CORES and name != "lru":
+        raise wrong_value("model.core", "a preset or a core", f"{name!r}, which names both: register another name")
     if name not in PRESETS:
         return _with(recipe, name, _known(recipe.model.options, name))
     preset = PRESETS[name]
@@ -115,7 +116,5 @@ def _tuned_ring(recipe: Recipe) -> dict[str, Any]:
 
 
 def _resolved(recipe: Recipe) -> tuple[str, dict[str, Any]]:
-    """The core, and all its options, with those that are not given at their defaults."""
-    parameters = inspect.signature(CORES[recipe.model.core]).parameters
-    defaults = {name: parameters[name].default for name in core_options(recipe.model.core)}
-    return recipe.model.core, {**defaults, **recipe.model.options}
+    """The core and all its options, including the defaults."""
+    return recipe.model.core, {**core_defaults(recipe.model.core), **recipe.model.options}

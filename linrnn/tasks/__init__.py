@@ -2,9 +2,9 @@
 
 from linrnn.tasks import citations, listops, pathfinder, pathx, recall, retrieval, scifar, scifar_grey, store, text
 from linrnn.tasks.base import Source, Split, Task
-from linrnn.util.errors import unknown
+from linrnn.util.errors import check_new_name, unknown, wrong_type
 
-__all__ = ["Source", "Split", "Task", "load", "names"]
+__all__ = ["Source", "Split", "Task", "load", "names", "register"]
 
 TASKS: dict[str, Source] = {
     source.name: source
@@ -23,6 +23,14 @@ TASKS: dict[str, Source] = {
 }
 
 
+def register(source: Source) -> None:
+    """Make a task known by name to `load` and to commands; `linrnn.register_task` does so with a recipe."""
+    if not isinstance(source, Source):
+        raise wrong_type("source", "a Source", repr(source))
+    check_new_name("name", source.name, TASKS)
+    TASKS[source.name] = source
+
+
 def names() -> list[str]:
     """The names of all tasks, the built-in one first."""
     return list(TASKS)
@@ -39,7 +47,10 @@ def load(name: str) -> Task:
         raise unknown("name", name, TASKS)
     source = TASKS[name]
     if source.load is not None:
-        return source.load()
+        task = source.load()
+        if not isinstance(task, Task):
+            raise wrong_type(f"load of the task {name!r}", "a linrnn.tasks.Task", repr(task))
+        return task
     if not store.exists(name):
         raise FileNotFoundError(f"{name}: expected its examples in {store.folder(name)}; {ways(source)}")
     return store.load(name)

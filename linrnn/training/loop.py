@@ -1,5 +1,6 @@
 """The training loop."""
 
+import math
 import os
 import signal
 import time
@@ -13,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn import tasks
-from linrnn.cores import LRU, RNN
 from linrnn.fast import accelerate, packing, packs
 from linrnn.fast.capture import Captured
 from linrnn.model import Model
@@ -276,11 +276,12 @@ def _mean_loss(losses: Tensor, step: int, every: int, run: Run, model: Model) ->
 
 @torch.no_grad()
 def _spectrum(model: Model) -> list[list[list[float]]]:
-    """The eigenvalues of each block, as planes (2, N), to seven decimals: what is needed for a picture.
+    """The eigenvalues of each block, as planes (2, N), to seven decimals: enough for a picture.
 
-    Not of cores with a system for each feature, which have H times as many.
+    Empty for a core without eigenvalues, and for a core with a system for each feature, which has H times as many.
     """
-    eigenvalues = [block.core.eigenvalues() for block in model.blocks if isinstance(block.core, LRU | RNN)]
+    cores = [block.core for block in model.blocks if math.prod(block.core.state_shape) <= 2 * block.core.d_state]
+    eigenvalues = [lam for core in cores if (lam := core.eigenvalues()) is not None]
     return [torch.view_as_real(lam.cpu().to(torch.complex128)).T.round(decimals=7).tolist() for lam in eigenvalues]
 
 
@@ -294,13 +295,11 @@ def _finish(
     device: torch.device,
     precision: str,
 ) -> None:
-    """Test accuracy of the last weights and of the best, the summary and the pictures."""
+    """Test accuracy of the last weights and of the best, the summary, and then the pictures, of the last weights."""
     from linrnn.training import pictures  # Matplotlib loads when it is needed
 
     test, size = Examples(task, task.test, device), recipe.training.batch_size
     accuracy = {"last": evaluate(predict, model, test, size).accuracy}
-    pictures.curve(run)
-    pictures.spectrum(run, model)
     checkpoint.restore_weights(checkpoint.path_of(run.checkpoints, progress.best_step), model)
     accuracy["best"] = evaluate(predict, model, test, size).accuracy
     run.finish(
@@ -321,6 +320,9 @@ def _finish(
             **provenance(),
         }
     )
+    pictures.curve(run)
+    checkpoint.restore_weights(checkpoint.path_of(run.checkpoints, progress.step), model)
+    pictures.spectrum(run, model)
 
 
 @contextmanager

@@ -3,12 +3,12 @@
 import io
 import math
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import torch
 from matplotlib.figure import Figure
 
+from linrnn.cores import Core
 from linrnn.model import Model
 from linrnn.training.run import Run
 from linrnn.util.files import write
@@ -39,14 +39,15 @@ def curve(run: Run) -> None:
 
 
 def spectrum(run: Run, model: Model) -> None:
-    """spectrum.png: where each block's eigenvalues started, drawn again from the seed, and where they are now.
+    """spectrum.png: each block's eigenvalues at the start, drawn again from the seed, and now; no file without any.
 
-    Above, in the complex plane; below, how long each remembers, 1/ν steps for |λ| = exp(-ν), over its phase.
+    Above, in the complex plane; below, the memory of each in steps, 1/ν for |λ| = exp(-ν), over its phase.
     """
     with torch.random.fork_rng():
         torch.manual_seed(run.recipe.training.seed)
-        before = [_eigenvalues(block.core) for block in Model(model.config).blocks]
-    after = [_eigenvalues(block.core) for block in model.blocks]
+        models = [Model(model.config), model]
+    cores = ([block.core for block in each.blocks] for each in models)
+    before, after = ([lam for core in each if (lam := _eigenvalues(core)) is not None] for each in cores)
     if not after:
         return
     figure = Figure(figsize=(max(2.8 * len(after), 5.6), 6.2), layout="constrained")
@@ -67,9 +68,9 @@ def spectrum(run: Run, model: Model) -> None:
 
 
 @torch.no_grad()
-def _eigenvalues(core: Any) -> torch.Tensor:
-    values: torch.Tensor = core.eigenvalues()
-    return values.cpu()
+def _eigenvalues(core: Core) -> torch.Tensor | None:
+    lam = core.eigenvalues()
+    return None if lam is None else lam.cpu()
 
 
 def _title(run: Run) -> str:

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from linrnn.bench import baselines, layer, length, scan, stream, train
 from linrnn.cli import app as cli
 from linrnn.cli import bench as cli_bench
+from linrnn.cli import console as cli_console
 from tests.bench.helpers import one_thread, tiny
 
 COMMANDS = ("scan", "train", "cores", "stream", "length", "layer")
@@ -27,7 +28,7 @@ __all__ = ["one_thread"]
 @pytest.fixture(autouse=True)
 def small(one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small sizes, and tables that are not broken into lines."""
-    monkeypatch.setattr(cli_bench.out, "_width", 200)
+    monkeypatch.setattr(cli_console.out, "_width", 200)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(scan, "CPU_SHAPES", {"tiny": (2, 7, 3)})
     monkeypatch.setattr(train, "cases", lambda names: [tiny() for _ in names])

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from linrnn import tasks
 from linrnn.cli import app as cli
+from linrnn.cli import console
 from linrnn.cli import data as cli_data
 from linrnn.tasks import store
 from linrnn.tasks.base import Archive, Progress, Source
@@ -65,7 +66,7 @@ def make_pixels(draft: Draft, sizes: tuple[int, int, int], seed: int, progress: 
 @pytest.fixture(autouse=True)
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Tasks of our own, an empty data folder, and lines that are not broken."""
-    monkeypatch.setattr(cli_data.out, "_width", 200)
+    monkeypatch.setattr(console.out, "_width", 200)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("LINRNN_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
@@ -226,10 +226,10 @@ def test_pictures(tmp_path: Path, core: str, depth: int) -> None:
 def test_spectrum_before_training_is_where_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from linrnn.training import pictures
 
-    seen: list[Tensor] = []
+    seen: list[Any] = []
     real = pictures._eigenvalues
 
-    def note(core: Any) -> Tensor:
+    def note(core: Any) -> Any:
         seen.append(real(core))
         return seen[-1]
 
@@ -240,6 +240,15 @@ def test_spectrum_before_training_is_where_it_began(tmp_path: Path, monkeypatch:
     before, after = seen
     assert torch.equal(before, began.eigenvalues())
     assert not torch.equal(before, after)
+
+
+def test_the_summary_is_written_before_the_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from linrnn.training import pictures
+
+    monkeypatch.setattr(pictures, "curve", Mock(side_effect=RuntimeError("no picture")))
+    with pytest.raises(RuntimeError, match="no picture"):
+        train_tiny(tmp_path / "run", "training.steps=2")
+    assert Run.open(tmp_path / "run").summary is not None
 
 
 @pytest.mark.parametrize("seed", [1, 2**62])

@@ -2,18 +2,16 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from linrnn.paper.figures import style
 from linrnn.paper.figures.base import Finding, Result
 from linrnn.tasks.base import Progress
 from linrnn.training.run import SPECTRUM, Run
+from linrnn.util import style
 from linrnn.util.errors import wrong_value
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FRAMES = 16  # at most: more would make large files
 
@@ -51,7 +49,7 @@ def eigenvalues(record: dict[str, Any]) -> list[Any]:
     return [np.array(re) + 1j * np.array(im) for re, im in record["eigenvalues"]]
 
 
-def _frame(before: list[Any], now: list[Any], widest: float, title: str) -> "Figure":
+def _frame(before: list[Any], now: list[Any], widest: float, title: str) -> Figure:
     """Above, in the complex plane; below, how long each remembers, 1/ν steps for |λ| = exp(-ν), over its phase."""
     figure, axes = style.subplots(2, len(now), width=max(2.4, 5 / len(now)), height=2.7, sharey="row")
     for i, (disk, memory) in enumerate(axes.T):
