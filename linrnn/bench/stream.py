@@ -12,9 +12,10 @@ from linrnn.bench import measure
 from linrnn.bench.measure import Row
 from linrnn.bench.train import PYTORCH, products_of_block, widths
 from linrnn.cores import LRU
+from linrnn.fast.capture import Captured
 from linrnn.model import Model, ModelConfig
 from linrnn.streaming import Stream
-from linrnn.streaming.weights import fold
+from linrnn.streaming.weights import fold_model
 
 GPU_GOAL_US, GPU_GOAL_RATIO = 60, 2  # at batch 1; at batch 1,024, times reading weights and states
 CPU_GOAL = 5000  # steps/s
@@ -48,7 +49,7 @@ def gpu_rows(
             inputs = torch.randn(batch, 1, device=device)
             us = _step_us(model, inputs, dtype, seconds)
             products = products_of_block(batch, widths(H, N) * depth, dtype, device, backward=False)
-            replayed = measure.captured(products) if device.type == "cuda" else products
+            replayed = Captured(products) if device.type == "cuda" else products
             yield {
                 "name": f"model, batch {batch:,}",
                 "batch": batch,
@@ -87,7 +88,7 @@ def bytes_of(model: Model, batch: int, dtype: torch.dtype) -> int:
     Whoever reads each once has read the least; the kernels of a GPU keep C·Λ and C·B for C and read somewhat more.
     """
     cores, total, steps = model.initial_state(batch)
-    return sum(tensor.nbytes for tensor in (*fold(model, dtype), *cores, total, steps))
+    return sum(tensor.nbytes for tensor in (*fold_model(model, dtype), *cores, total, steps))
 
 
 def cpu_rows(*, H: int = 128, N: int = 256, depth: int = 6, rounds: int = 100) -> list[Row]:

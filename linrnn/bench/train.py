@@ -75,7 +75,7 @@ class Case:
         lengths = self.task.train.lengths
         if lengths is None or self.bidirectional or self.task.documents == 2:
             return steps
-        return packing.row_length(int(packing.room(torch.from_numpy(lengths))), steps) or steps
+        return packing.row_length(int(packing.packed_length(torch.from_numpy(lengths))), steps) or steps
 
     @property
     def without_padding(self) -> bool:

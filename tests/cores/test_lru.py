@@ -12,7 +12,7 @@ from scipy import signal, stats
 from torch import Tensor, nn
 
 import linrnn
-from linrnn.cores.lru import Parameterization
+from linrnn.spectrum import LRUParameterization as Parameterization
 from tests.helpers import array, eigenvalues, gradients, input_matrix, oracle, output_matrix, relative_error
 
 PARAMETERIZATIONS = ["stable_exp", "exp", "real_imag"]
