@@ -115,6 +115,26 @@ def test_through_the_operators(recipe: str, c: int) -> None:
         assert_equal(small(recipe), False, compile=False, chunk=c)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels run on the GPU itself")
+@pytest.mark.parametrize(
+    ("recipe", "packed"), [("text", True), ("retrieval", False), ("pathfinder", False), ("pathx", False)]
+)
+def test_with_the_kernels_in_the_interpreter(recipe: str, packed: bool) -> None:
+    """All kernels of a step together, in float32, with dropout unless the masks are drawn in another number."""
+    exact = small(recipe, dropout=0.0 if packed else 0.3)
+    inputs, lengths = batch(exact, recipe in TOKENS)
+    model = copy.deepcopy(exact).float()
+    expected = everything(exact, exact, inputs, lengths=lengths)
+    more: dict[str, int] = {"packed_length": 56} if packed else {}
+    with patch("linrnn.recurrence.backend.triton", lambda device: True):
+        fast = Accelerated(model, compile=False, chunk=4)
+        assert reason(model) is None
+        inputs = inputs.float() if inputs.is_floating_point() else inputs
+        came = everything(model, fast, inputs, lengths=lengths, **more)
+    for one, other in zip(came, expected, strict=True):
+        assert relative_error(one, other) < 1e-4
+
+
 def test_only_the_first_norm_takes_a_pass_over_memory() -> None:
     calls: list[str] = []
 

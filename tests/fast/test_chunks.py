@@ -186,7 +186,7 @@ def tf32() -> Iterator[None]:
 
 
 def test_both_directions_go_over_chunks_up_to_more_width() -> None:
-    """As timed on a GPU."""
+    """In half precision, as timed on a GPU."""
     sizes = {(H, N): [chunk_size(1024, H, N, both) for both in (False, True)] for H, N in ((256, 192), (512, 384))}
     assert sizes == {(256, 192): [1, 2], (512, 384): [1, 1]}
 
