@@ -57,7 +57,7 @@ class Training:
         learning_rate: at the peak, after the warm-up.
         recurrent_factor: the recurrent parameters' rate is this times the learning rate, and they are not decayed.
         weight_decay: of everything else.
-        warmup: the part of the steps over which the rate rises.
+        warmup: the fraction of the steps during which the rate rises.
         clip: the largest norm of the gradient, or None for no clipping.
         eval_every: steps between evaluations on the validation split.
         seed: of the weights, the batches and dropout.
@@ -253,9 +253,9 @@ def _paper(
     )
 
 
-# The paper tuned the base rates and does not give them, but for sCIFAR: the others are S5's published ones. ListOps is
-# an exception, by our own runs (docs/reproduce.md): its rate, a ring of long memories that hardly turn, and a few
-# eigenvalues close to 1, so that brackets can be counted. The paper has [0, .99] and all phases there.
+# The paper tuned the base rates and gives the one of sCIFAR only: the others are S5's published rates. ListOps is an
+# exception, by our own runs (docs/reproduce.md): its rate, a ring up to .9999 with small phases, and 16 eigenvalues
+# that start at almost 1 and can count brackets. The paper has the ring [0, .99] and all phases.
 _SCIFAR: dict[str, Any] = {
     "H": 512, "N": 384, "iterations": 180_000, "batch": 50, "rate": 0.004, "factor": 0.25, "dropout": 0.1,
     "ring": (0.9, 0.999),
@@ -285,7 +285,7 @@ _TABLE = [
         ring=(0.999, 0.9999), max_phase=math.pi / 10, bidirectional=True, mixing="half_glu",
     ),
 ]  # fmt: skip
-_RECALL = Recipe(  # eigenvalues near 1: those that remember for hundreds of steps and hardly turn on the way
+_RECALL = Recipe(  # eigenvalues close to 1, with slow decay and small phase
     task="recall",
     model=ModelSettings(d_model=32, d_state=32, depth=1, options={"r_min": 0.999, "r_max": 0.9999, "max_phase": 0.01}),
     training=Training(

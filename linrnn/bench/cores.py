@@ -1,4 +1,4 @@
-"""Training steps a second and memory of every core at the sizes of a recipe, beside the LRU's."""
+"""Training steps a second and memory of every core at the sizes of a recipe, relative to the LRU."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator

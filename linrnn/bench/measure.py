@@ -1,4 +1,4 @@
-"""How speed is measured and what is kept of it: medians taken in turn, and a record of the machine."""
+"""Measurement of speed: medians of interleaved runs, and a record with the machine."""
 
 import gc
 import json
@@ -23,7 +23,7 @@ Row = dict[str, Any]
 
 
 def milliseconds(candidates: Mapping[str, Run], rounds: int = 30, device: torch.device = CPU) -> dict[str, float]:
-    """The median time of each candidate; they take turns, so that a busy machine disturbs all alike.
+    """The median time of each candidate; the runs are interleaved, so that a busy machine slows all candidates alike.
 
     On a GPU each is replayed from a CUDA graph, so that launches do not count, after its caches were overwritten.
     """

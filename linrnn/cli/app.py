@@ -220,8 +220,8 @@ def stream(
 def recipes() -> None:
     """The recipes: the paper's hyperparameters, and the built-in task's.
 
-    The start of ListOps (r_max, max_phase, counters) is our own: the paper has 0.99 and 2π there, from which we got
-    less far.
+    The start of ListOps (r_max, max_phase, counters) is our own: with the paper's values, 0.99 and 2π, our accuracy was
+    lower.
 
     **Example**: `linrnn recipes`, then `linrnn train listops --set training.steps=1000`
     """
@@ -255,7 +255,7 @@ def _short(value: object) -> str:
 def _load(
     folder: Path, split: str, weights: Literal["best", "last"], device: str | None
 ) -> tuple[Model, Examples, str]:
-    """A run's model in eval mode, the examples of a split, and in words which weights these are."""
+    """A run's model in eval mode, the examples of a split, and a description of the weights."""
     run = Run.open(folder)
     where = training.Processes().device(device)
     task = tasks.load(run.recipe.task)

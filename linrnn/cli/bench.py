@@ -275,14 +275,14 @@ def _scan_table(results: list[Row], others: list[Row], share: float | None) -> T
     """On a GPU with the share of the copy's bandwidth that is the goal; on a CPU that is None."""
     names = list(dict.fromkeys(row["baseline"] for row in others))
     unit, factor = ("GB/s", 1e3) if share is None else ("TB/s", 1.0)
-    ways = [f"{way} {arrow}" for way in scans.TENSORS for arrow in "→←"]
-    table = Table("batch × length × N", "type", f"copy, {unit}", *ways, *names)
+    passes = [f"{name} {arrow}" for name in scans.TENSORS for arrow in "→←"]
+    table = Table("batch × length × N", "type", f"copy, {unit}", *passes, *names)
     for i in range(0, len(results), 4):
         rows = results[i : i + 4]
         first = rows[0]
         cells = [_scan_cell(row, share) for row in rows]
-        beside = {row["baseline"]: row for row in others if row["shape"] == first["shape"]}
-        ratios = ["" if first["dtype"] != "float32" else _longer(beside.get(name)) for name in names]
+        of_others = {row["baseline"]: row for row in others if row["shape"] == first["shape"]}
+        ratios = ["" if first["dtype"] != "float32" else _longer(of_others.get(name)) for name in names]
         label = _times(first["shape"])
         label = label if first["name"] == label else f"{first['name']} ({label})"
         table.add_row(label, first["dtype"], f"{factor * first['copy_TB/s']:.3g}", *cells, *ratios)
@@ -307,8 +307,8 @@ def _train_table(results: list[Row]) -> Table:
         size = f"{row['batch']} × {row['length']:,}, {row['H']}, {row['N']}"
         goal = "–" if row["goal"] is None else _marked(f"{row['goal']} ({row['of_goal']:.0%})", row["of_goal"] >= 1)
         alone = f"{row['products_ms']:.2f} ms ({row['products_share']:.0%}), {row['products_TFLOP/s']:.3g} TFLOP/s"
-        beside = [_speed(row.get(name), row["steps/s"]) for name in baselines_named]
-        table.add_row(row["name"], size, f"{row['steps/s']:.1f}", goal, alone, *beside)
+        speeds = [_speed(row.get(name), row["steps/s"]) for name in baselines_named]
+        table.add_row(row["name"], size, f"{row['steps/s']:.1f}", goal, alone, *speeds)
     return table
 
 
@@ -360,9 +360,9 @@ def _gpu_stream_table(results: list[Row]) -> Table:
         took, ratio = f"{row['us']:.1f}", f"{row['ratio']:.2f} ×"
         took, ratio = (_marked(took, reached), ratio) if alone else (took, _marked(ratio, reached))
         size = f"{row['bytes'] / 1e6:.1f} MB"
-        beside = [f"{row[name]:.0f} µs ({row[name] / row['us']:.1f} ×)" for name in baselines_named]
+        others = [f"{row[name]:.0f} µs ({row[name] / row['us']:.1f} ×)" for name in baselines_named]
         table.add_row(row["name"], row["dtype"], took, f"{row['products_us']:.1f} µs", size,
-                      f"{row['read_us']:.1f} µs", ratio, *beside)  # fmt: skip
+                      f"{row['read_us']:.1f} µs", ratio, *others)  # fmt: skip
     return table
 
 

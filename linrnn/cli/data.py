@@ -173,9 +173,9 @@ def _source(task: str, variant: str | None) -> Source:
 
 
 def _no_way(what: str, source: Source, others: list[Source]) -> ValueError:
-    ways = "it is built in" if source.load is not None else tasks.ways(source)
+    how = "it is built in" if source.load is not None else tasks.commands(source)
     names = " or ".join(other.name for other in others)
-    return wrong_value("task", f"one that {what} ({names})", f"{source.name!r}; {ways}")
+    return wrong_value("task", f"one that {what} ({names})", f"{source.name!r}; {how}")
 
 
 def _sizes(words: str) -> tuple[int, int, int]:
@@ -190,11 +190,11 @@ def _there(source: Source) -> tuple[str, tuple[int, ...], int, str]:
     if source.load is not None:
         return "built in", source.examples, 0, "here: it needs no files"
     if not store.exists(source.name):
-        return "not there", source.examples, source.bytes, f"to get it: {tasks.ways(source)}"
+        return "not there", source.examples, source.bytes, f"to get it: {tasks.commands(source)}"
     try:
         task = store.load(source.name)
     except (ValueError, OSError) as error:
-        return "damaged", source.examples, source.bytes, f"{error}; to get it: {tasks.ways(source)}"
+        return "damaged", source.examples, source.bytes, f"{error}; to get it: {tasks.commands(source)}"
     return "there", tuple(len(getattr(task, split)) for split in SPLITS), _size(source.name), f"here: {task.source}"
 
 

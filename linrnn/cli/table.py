@@ -1,4 +1,4 @@
-"""The command `linrnn table`: our runs in the paper's tables, beside its numbers."""
+"""The command `linrnn table`: our runs in the paper's tables, with the paper's numbers."""
 
 import html
 import json
@@ -47,7 +47,7 @@ def table(
         Path | None, typer.Option(help="For `speed`: what `linrnn bench train --json FILE` wrote.", metavar="FILE")
     ] = None,
 ) -> None:
-    """Finished runs in a table of the paper: ours beside the paper's, mean and standard error over seeds.
+    """Finished runs in a table of the paper: ours and the paper's, mean and standard error over seeds.
 
     A run counts only with the settings of the recipe: seed, learning rate and eval_every are free, and of several rates
     the one with the best validation accuracy counts. Runs that do not count are named below the table, with the reason.

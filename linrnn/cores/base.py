@@ -1,5 +1,6 @@
 """The one interface of all recurrent layers."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -52,13 +53,13 @@ class Core(nn.Module):
         Args:
             u: (batch, length, d_model).
             state: the state before the first step, as returned; zero if None.
-            lengths: integers (batch,): how many steps of each sequence are real, the rest being padding on the right.
-                Padding is never read, outputs there are zero, and the state returned is that of the last real step,
-                in the precision in which states are stored.
+            lengths: integers (batch,): the length of each sequence; the rest is padding on the right. Padding is never
+                read, outputs at padding are zero, and the state returned is the state after the last step before the
+                padding, in the dtype of states.
             resets: bool (batch, length), true where a new sequence starts.
-            group: processes over which the length is split, as in `linrnn.scan`: `u`, `resets` and `y` are those of
-                this rank's part, the state is read on the first rank and returned on all, and gradients of parameters
-                are to be summed over the ranks. For the LRU, without `lengths`.
+            group: processes over which the length is split, as in `linrnn.scan`: `u`, `resets` and `y` are this rank's
+                part, the state is read on the first rank and returned on all ranks, and the gradients of parameters
+                must be summed over the ranks. Without `lengths`.
 
         Returns:
             y: (batch, length, d_model), and the state after the last step (None if bidirectional).
@@ -127,9 +128,9 @@ class Core(nn.Module):
         return parameter.new_zeros(batch, *self.state_shape, dtype=carry_dtype(parameter.dtype))
 
     def _add_Du(self, y: Tensor, u: Tensor) -> Tensor:
-        """In place: y comes fresh from a matrix product, which does not need it again."""
+        """y + D ⊙ u, in place: the matmul that made y does not store it."""
         u, D = u.to(y.dtype), self.D.to(y.dtype)
-        return y + u * D if transforms.active() else y.addcmul_(u, D)  # many u, by vmap, do not fit into one y
+        return y + u * D if transforms.active() else y.addcmul_(u, D)  # under vmap u may have one dimension more than y
 
     def _sequence(
         self, u: Tensor, state: Tensor | None, lengths: Tensor | None, *args: Any, **kwargs: Any
@@ -171,15 +172,20 @@ class Core(nn.Module):
         check_device("state", state, u)
 
 
+def empty_parameters(device: torch.device | str | None, dtype: torch.dtype | None) -> Callable[..., nn.Parameter]:
+    """A function from a shape to an uninitialized parameter."""
+    return lambda *shape: nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
+
+
 def output_dtype(u: Tensor, carry: torch.dtype) -> torch.dtype:
-    """As a matrix product would give it: that of u, or autocast's."""
+    """The dtype a matmul of `u` returns: autocast's if enabled, else `u.dtype`."""
     if torch.is_autocast_enabled(u.device.type) and carry != torch.float64:
         return torch.get_autocast_dtype(u.device.type)
     return u.dtype
 
 
 def check_lengths(lengths: Tensor, u: Tensor) -> Tensor:
-    """`lengths` on the device of u, once they are known to fit it."""
+    """`lengths` on the device of u, as int64, after a check against the shape of u."""
     batch, length = u.shape[:2]
     if not isinstance(lengths, Tensor):
         raise wrong_type("lengths", "a tensor of integers", type(lengths).__name__)
@@ -195,7 +201,7 @@ def check_lengths(lengths: Tensor, u: Tensor) -> Tensor:
 
 
 def values_can_be_read(x: Tensor) -> bool:
-    """Not while a graph is being traced or captured, nor inside a transform of torch.func."""
+    """False while a graph is traced or captured, and inside a transform of torch.func."""
     if torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x):
         return False
     return not (x.is_cuda and torch.cuda.is_current_stream_capturing())

@@ -1,22 +1,22 @@
-"""PyTorch's gated layers as cores, what one would have taken otherwise: h_k by a GRU or LSTM, y_k = C·h_k + D ⊙ u_k."""
+"""PyTorch's gated layers as cores, the usual baselines: h_k by a GRU or LSTM, y_k = C·h_k + D ⊙ u_k."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cores import kernels
-from linrnn.cores.base import Core, last_real, real_steps
+from linrnn.cores.base import Core, empty_parameters, last_real, real_steps
 from linrnn.recurrence.op import carry_dtype
 
-WIDE = 1e4  # what opens a gate wholly when it is added, and shuts it when it is taken away, in any precision
+WIDE = 1e4  # added to a gate's input it opens the gate, subtracted it shuts the gate, in any precision
 
 
 class Gated(Core):
-    """What `GRU` and `LSTM` share: PyTorch's kernel and initialization, with C and D around it.
+    """What `GRU` and `LSTM` share: PyTorch's kernel and initialization, and the matrices C and D.
 
-    At padding the gates are forced so that the memory stands still: each step carries one more feature, which is 1
-    there, and which B reads as an order to hold. So the backward direction just runs from the end, nothing is sorted or
-    packed, and lengths never leave their device.
+    At padding the gates are forced to keep the state: the input has one more feature, which is 1 at padding, and B maps
+    this feature to the gates. So the backward direction starts at the padding, nothing is sorted or packed, and lengths
+    stay on their device.
     """
 
     kernel: str
@@ -40,10 +40,7 @@ class Gated(Core):
         super().__init__(d_model, d_state, bidirectional)
         self.state_shape = (*self.parts, d_state)
         rows = len(self.hold) * d_state
-
-        def parameter(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
-
+        parameter = empty_parameters(device, dtype)
         self.A, self.a = parameter(rows, d_state), parameter(rows)
         self.B, self.b = parameter(rows, d_model), parameter(rows)
         self.C = parameter(d_model, d_state * (2 if bidirectional else 1))
@@ -58,7 +55,7 @@ class Gated(Core):
         nn.init.normal_(self.D)
 
     def eigenvalues(self) -> Tensor:
-        """Those of the recurrence linearized at rest: of the Jacobian of one step where state and input are zero."""
+        """The eigenvalues of the Jacobian of one step at a state and an input of zero."""
         rest = self._zero_state(self._zero_state(1).numel())  # a copy for each row of the Jacobian
         rest = rest.to(self.D.dtype).requires_grad_()
         with torch.enable_grad():
@@ -70,7 +67,7 @@ class Gated(Core):
     def _sequence(self, u: Tensor, state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
         batch, length = u.shape[:2]
         real = None if lengths is None else real_steps(lengths, length)
-        if self.bidirectional:  # both ways side by side, as twice as many sequences
+        if self.bidirectional:  # both directions in one call, as twice the number of sequences
             both = None if real is None else torch.cat([real, real.flip(1)])
             h, _ = self._states(torch.cat([u, u.flip(1)]), self._zero_state(2 * batch), both)
             forward, backward = h.unflatten(0, (2, batch)).unbind(0)
@@ -93,11 +90,11 @@ class Gated(Core):
             return F.linear(u, self.B[: self.d_state]), initial
         B: Tensor = self.B
         if real is not None:
-            order = torch.cat([B.new_full((self.d_state, 1), WIDE * way) for way in self.hold])
-            B = torch.cat([B, order], dim=1)
+            forced = torch.cat([B.new_full((self.d_state, 1), WIDE * sign) for sign in self.hold])
+            B = torch.cat([B, forced], dim=1)
             u = torch.cat([u, ~real.unsqueeze(-1)], dim=-1)
         parts = initial.reshape(len(u), -1, self.d_state).unbind(1)
-        h, *final = kernels.walk(self.kernel, u, parts, [B, self.A, self.b, self.a])
+        h, *final = kernels.run(self.kernel, u, parts, [B, self.A, self.b, self.a])
         return h, torch.stack(final, dim=1).view(initial.shape).to(initial.dtype)
 
     def _next(self, u: Tensor, state: Tensor) -> Tensor:
@@ -128,7 +125,7 @@ class GRU(Gated):
         return torch.gru_cell(u, state.to(u.dtype), self.B, self.A, self.b, self.a)
 
     def _last(self, h: Tensor, final: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
-        return last_real(h, lengths, initial)  # exact, while h held by z = 1 may have been rounded on the way
+        return last_real(h, lengths, initial)  # exact; h kept by z = 1 may have been rounded at each step of padding
 
 
 class LSTM(Gated):
@@ -152,4 +149,4 @@ class LSTM(Gated):
         return torch.stack(h_c, dim=1)
 
     def _last(self, h: Tensor, final: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
-        return torch.stack([last_real(h, lengths, initial[:, 0]), final[:, 1]], dim=1)  # c stood still, h did not
+        return torch.stack([last_real(h, lengths, initial[:, 0]), final[:, 1]], dim=1)  # padding keeps c, but not h

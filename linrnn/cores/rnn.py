@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cores import kernels
-from linrnn.cores.base import Core, last_real
+from linrnn.cores.base import Core, empty_parameters, last_real
 from linrnn.recurrence.op import carry_dtype
 from linrnn.util.errors import wrong_value
 
@@ -58,10 +58,7 @@ class RNN(Core):
         self.radius = radius
         self.state_shape = (d_state,)
         self.compiles = self.takes_resets = nonlinearity == "linear"
-
-        def parameter(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
-
+        parameter = empty_parameters(device, dtype)
         self.A = parameter(d_state, d_state)
         self.B = parameter(d_state, d_model)
         self.C = parameter(d_model, d_state * (2 if bidirectional else 1))
@@ -116,11 +113,11 @@ class RNN(Core):
             Bu = F.linear(u, self.B)
             A = self.A.to(carry_dtype(self.A.dtype))
             return linear_scan(Bu, A, initial.to(Bu.dtype), None if resets is None else resets.unsqueeze(-1))
-        return kernels.walk(f"rnn_{self.nonlinearity}", u, [initial], [self.B, self.A])[0]
+        return kernels.run(f"rnn_{self.nonlinearity}", u, [initial], [self.B, self.A])[0]
 
 
 def linear_scan(v: Tensor, A: Tensor, initial: Tensor, resets: Tensor | None = None) -> Tensor:
-    """x_k = A·x_{k-1} + v_k in about 2·log₂(length) matrix products, which do twice the work of a walk step by step.
+    """x_k = A·x_{k-1} + v_k by about 2·log₂(length) matmuls, with twice the FLOPs of the sequential recurrence.
 
     Two steps are one with A²: x_{k+1} = A²·x_{k-1} + (A·v_k + v_{k+1}). That gives every second state from a scan of
     half the length, and one product more the states between them.

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from linrnn import spectrum
 from linrnn.cores import ssm
-from linrnn.cores.base import Core
+from linrnn.cores.base import Core, empty_parameters
 from linrnn.cores.lru import LRU, System
 from linrnn.recurrence.op import carry_dtype
 from linrnn.util.errors import check_integer, wrong_value
@@ -58,10 +58,7 @@ class S5(LRU):
         self.dt_min, self.dt_max = dt_min, dt_max
         self.state_shape = (2, d_state)
         self.recurrent_names = ("a_re_log", "a_im", "delta_log", "B")
-
-        def parameter(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
-
+        parameter = empty_parameters(device, dtype)
         self.a_re_log = parameter(d_state)
         self.a_im = parameter(d_state)
         self.delta_log = parameter(d_state)

@@ -19,7 +19,7 @@ RING = ("r_min", "r_max", "max_phase", "counters")  # where eigenvalues start
 SWITCHES = (*RING, "parameterization", "normalize", "nonlinearity", "radius")  # what tells the rungs apart
 DISK = {"r_min": 0.0, "r_max": 1.0, "max_phase": 2 * math.pi}
 
-# "Stable Exp Param w/ Ring Init" in Table 8; phases over the whole turn. A variant of a task has its rings.
+# "Stable Exp Param w/ Ring Init" in Table 8; phases in [0, 2π]. A variant of a task has the task's ring.
 TUNED = {
     "scifar": (0.9, 0.99),
     "listops": (0.0, 1.0),  # the disk: here this rung and the one before are the same
@@ -65,7 +65,7 @@ def names() -> list[str]:
 
 
 def apply(recipe: Recipe, name: str) -> Recipe:
-    """The recipe with another core: a preset, or a plain core, which keeps of the options those that it knows.
+    """The recipe with another core: a preset, or a plain core, which keeps the options that it has in common.
 
     The result holds the core and its options, and does not mention the preset: it means the same wherever it is read.
 
@@ -102,7 +102,7 @@ def _known(options: Mapping[str, Any], core: str) -> dict[str, Any]:
 
 
 def _lru_ring(recipe: Recipe) -> dict[str, Any]:
-    """That of the task's own recipe, which is the LRU's; for a task without one, that of this recipe."""
+    """The ring of the task's own recipe, which has the LRU; for a task without a recipe, the ring of this one."""
     own = recipes.RECIPES.get(recipe.task, recipe)
     return {key: own.model.options[key] for key in RING if key in own.model.options}
 

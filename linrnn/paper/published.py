@@ -1,4 +1,4 @@
-"""The paper's tables as printed, which `linrnn table` puts our runs beside.
+"""The paper's tables as printed, to which `linrnn table` adds our runs.
 
 Orvieto et al., "Resurrecting Recurrent Neural Networks for Long Sequences", 2023, arXiv 2303.06349. Accuracies are in
 percent: the mean and (standard error) of three seeds, or published by others without one. ✗: no better than chance.

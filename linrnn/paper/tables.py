@@ -1,4 +1,4 @@
-"""Finished runs in the paper's tables, ours beside the paper's numbers, and the commands that fill what is missing."""
+"""Finished runs in the paper's tables, with the paper's numbers, and the commands that fill the missing cells."""
 
 import math
 import shlex

@@ -37,7 +37,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Task:
-    """The task of this name, from the data folder; where it is not there, the error says which command gets it.
+    """The task of this name, from the data folder; if it is missing, the error names the command that gets it.
 
     Example:
         >>> task = linrnn.tasks.load("recall")
@@ -52,17 +52,17 @@ def load(name: str) -> Task:
             raise wrong_type(f"load of the task {name!r}", "a linrnn.tasks.Task", repr(task))
         return task
     if not store.exists(name):
-        raise FileNotFoundError(f"{name}: expected its examples in {store.folder(name)}; {ways(source)}")
+        raise FileNotFoundError(f"{name}: expected its examples in {store.folder(name)}; {commands(source)}")
     return store.load(name)
 
 
-def ways(source: Source) -> str:
+def commands(source: Source) -> str:
     """The commands that get a task's examples, in words."""
     base, _, variant = source.name.partition("-")
     name = f"{base} --variant {variant}" if variant and base in TASKS else source.name
-    commands = {
+    texts = {
         f"`linrnn data make {name}` generates them": source.make,
         f"`linrnn data fetch {name}` downloads them": source.archive,
         f"`linrnn data import {name} PATH` takes them from files you have": source.read,
     }
-    return ", ".join(words for words, way in commands.items() if way is not None)
+    return ", ".join(text for text, function in texts.items() if function is not None)

@@ -1,5 +1,6 @@
 """Cores and tasks of a user's own, in a module that no part of linrnn knows, from the registry to the command line."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,35 +19,11 @@ from linrnn.training.overrides import override
 from tests.cores.test_own_core import Average
 from tests.training.helpers import environment
 
-MODULE = """
-import torch
-from torch import nn
-
-import linrnn
-from linrnn.cores.base import last_real
-
-
-class Average(linrnn.Core):
-    recurrent_names = ("a",)
-
-    def __init__(self, d_model, d_state, *, start=0.9):
-        super().__init__(d_model, d_state)
-        self.state_shape = (d_model,)
-        self.a = nn.Parameter(torch.full((d_model,), float(start)))
-
-    def _sequence(self, u, state, lengths):
-        initial = x = self._zero_state(len(u)) if state is None else state
-        states = []
-        for u_k in u.unbind(1):
-            x = self.a * x + u_k
-            states.append(x)
-        y = torch.stack(states, dim=1)
-        return y, x if lengths is None else last_real(y, lengths, initial)
-
-    def _step(self, u, state):
-        x = self.a * state + u
-        return x, x
-
+DOCS = (Path(__file__).parents[2] / "docs" / "cores.md").read_text()
+(CORE,) = re.findall(r"^```python\n(.*?)^```", DOCS, re.DOTALL | re.MULTILINE)  # the core that the docs show
+MODULE = (
+    CORE
+    + """
 
 def load():
     task = linrnn.tasks.load("recall")
@@ -56,9 +33,9 @@ def load():
                              classes=3, vocabulary=task.vocabulary, note="a few steps of recall")
 
 
-linrnn.register_core("average", Average)
 linrnn.register_task("short", load, recipe="recall", note="a few steps of recall")
 """
+)
 SMALL = ("--set", "training.eval_every=2", "--set", "training.batch_size=4", "--device", "cpu")
 
 
@@ -128,7 +105,7 @@ def test_a_module_that_fails_is_one_line(tmp_path: Path, module: str, text: str 
 
 @pytest.mark.parametrize("target", ["my_plugin", "my_plugin:register", "absent"])
 def test_plugins_of_installed_packages(tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = MODULE.replace("linrnn.register_core(", "def register():\n    linrnn.register_core(")
+    source = MODULE.replace("linrnn.register_task(", "def register():\n    linrnn.register_task(")
     (tmp_path / "my_plugin.py").write_text(source if ":" in target else MODULE)
     package = tmp_path / "my_plugin-1.0.dist-info"
     package.mkdir()

@@ -16,7 +16,7 @@ FRAMES = 16  # at most: more would make large files
 
 
 def run_on(run: Path, *, progress: Progress) -> Result:
-    """The end of training, beside the start, as the picture; the steps before it as frames, for an endless loop."""
+    """The start and the end of training as the picture; earlier evaluations as frames of an animation."""
     opened = Run.open(run)
     records = [record for record in opened.spectra() if record["eigenvalues"]]
     if not records:

@@ -72,7 +72,7 @@ def inputs() -> Tensor:
 
 def convolve(u: Tensor, h: Tensor) -> Tensor:
     """y_k = Σ_j h_j·u_{k-j}, (trajectories, length)."""
-    n = 2 * LENGTH  # room for the end, which would come round to the beginning
+    n = 2 * LENGTH  # padding, so that the end does not wrap around to the beginning
     y: Tensor = torch.fft.irfft(torch.fft.rfft(u, n) * torch.fft.rfft(h, n), n)
     return y[:, :LENGTH]
 
@@ -128,7 +128,7 @@ def median(values: list[Any]) -> Any:
 
 
 def _short(losses: list[float]) -> list[float]:
-    """To four digits, which is more than a picture shows."""
+    """To four digits."""
     return [float(f"{loss:.4g}") for loss in losses]
 
 
