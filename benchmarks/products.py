@@ -28,7 +28,7 @@ from linrnn.bench.measure import milliseconds
 from linrnn.bench.train import SIZES
 from linrnn.fast.kernels import elementwise as gpu
 from linrnn.fast.kernels.elementwise import _normal, _sigmoid
-from linrnn.recurrence import gpu as recurrence
+from linrnn.recurrence import triton_scan as recurrence
 
 # rows, columns and depth of a tile, warps, pieces on their way; the GLU has two tiles of results
 GLU = [(128, 64, 64, 4, 3), (256, 64, 64, 8, 4), (128, 128, 64, 8, 3)]

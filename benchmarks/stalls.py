@@ -3,7 +3,7 @@
     python benchmarks/stalls.py [--shape 32x4096x192] [--pass backward] [--tile 32x64x2x8] [--registers 128]
                                 [--against results/bench/tiles.json] [--out docs/pictures/stalls.png] [--json FILE]
 
-A tile is its steps, channels of a program, warps and tiles on their way, as in the tables of `recurrence/gpu.py`; by
+A tile is its steps, channels of a program, warps and tiles on their way, as in the tables of `triton_scan`; by
 default some of each kind. One warp is followed through the loop. Its instructions go out in order; each says how many
 cycles the next has to wait and which loads it needs, and how long loads take is guessed. What memory does is not in it:
 this is how fast the walk would be if all bytes were there in time.
@@ -31,7 +31,7 @@ from triton.runtime.jit import KernelInterface
 
 from linrnn.bench.scan import Shape
 from linrnn.paper.figures import style
-from linrnn.recurrence import gpu
+from linrnn.recurrence import triton_scan
 
 HOPPER = GPUTarget("cuda", 90, 32)
 TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16"}
@@ -61,7 +61,7 @@ class Instruction(NamedTuple):
 
 
 def compiled(shape: Shape, way: str, tile: tuple[int, ...], registers: int | None) -> bytes:
-    """The walk in bfloat16 for an H100 or H200, as `gpu` would start it."""
+    """The walk in bfloat16 for an H100 or H200, as `triton_scan` would start it."""
     batch, length, n = shape
     found: list[Any] = []
 
@@ -84,9 +84,9 @@ def compiled(shape: Shape, way: str, tile: tuple[int, ...], registers: int | Non
     launch, KernelInterface.__getitem__ = KernelInterface.__getitem__, lower
     try:
         if way == "forward":
-            gpu.scan(u, lam, state, None, False)
+            triton_scan.scan(u, lam, state, None, False)
         else:
-            gpu.scan_backward(u, state, u, lam, state, None, False)
+            triton_scan.scan_backward(u, state, u, lam, state, None, False)
     finally:
         KernelInterface.__getitem__ = launch
     code: bytes = found[0].asm["cubin"]

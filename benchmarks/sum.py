@@ -20,12 +20,12 @@ from torch import Tensor
 
 from linrnn.bench.measure import copy, milliseconds
 from linrnn.bench.scan import TENSORS, useful_bytes
-from linrnn.recurrence import gpu, gpu_long
+from linrnn.recurrence import triton_lookback, triton_scan
 from linrnn.util import launch
 
 SHAPES = ["32x2048x256", "256x128x256", "4x8192x256", "1x131072x512", "1x1048576x16", "32x4096x192", "64x128x1024"]
 Sum = Callable[[Tensor], Tensor]
-OWN, EARLY = launch.add_up, launch.early
+OWN, EARLY = launch.sum_partials, launch.early
 
 
 def never(_: torch.device) -> bool:
@@ -47,11 +47,11 @@ def microseconds(shape: tuple[int, int, int], dtype: torch.dtype, device: torch.
 
     def run(pass_: str, way: str) -> object:
         module: Any
-        for module in (launch, gpu, gpu_long):
-            module.add_up, module.early = WAYS[way]
+        for module in (launch, triton_scan, triton_lookback):
+            module.sum_partials, module.early = WAYS[way]
         if pass_ == "forward":
-            return gpu.scan(u, lam, zero, None, False)
-        return gpu.scan_backward(u, zero, states, lam, zero, None, False)
+            return triton_scan.scan(u, lam, zero, None, False)
+        return triton_scan.scan_backward(u, zero, states, lam, zero, None, False)
 
     runs: dict[str, Any] = {f"backward, {way}": lambda way=way: run("backward", way) for way in WAYS}
     runs |= {f"forward, {way}": lambda way=way: run("forward", way) for way in ("own", "own, early")}

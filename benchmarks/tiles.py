@@ -3,9 +3,8 @@
     python benchmarks/tiles.py [--shape 32x4096x192] [--dtype bfloat16] [--pass backward] [--kernel walk]
                                [--ahead 264] [--device cuda] [--json FILE]
 
-All kernels are tried: the walk of `recurrence/gpu.py`, that in two halves of `gpu_halves.py` and the look-back of
-`gpu_long.py`. All are compiled first, in as many processes as there are cores; a tile that does not fit is left out.
-The best come first.
+All kernels are tried: `triton_scan`, `triton_halves` and `triton_lookback`. All are compiled first, in as many
+processes as there are cores; a tile that does not fit is left out. The best come first.
 """
 
 import argparse
@@ -25,17 +24,17 @@ import torch
 
 from linrnn.bench.measure import copy, milliseconds
 from linrnn.bench.scan import SHAPES, Shape, compare, useful_bytes
-from linrnn.recurrence import gpu, gpu_halves, gpu_long, reference
+from linrnn.recurrence import reference, triton_halves, triton_lookback, triton_scan
 from linrnn.recurrence.planes import from_planes
 
 KERNELS = ["walk", "halves", "look-back"]
 TOGETHER = 8  # candidates that take turns with a copy
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
-IN_USE = {"forward": dict(gpu.FORWARD), "backward": dict(gpu.BACKWARD)}  # as they were before `choose`
+IN_USE = {"forward": dict(triton_scan.FORWARD), "backward": dict(triton_scan.BACKWARD)}  # as they were before `choose`
 
 
 class Candidate(NamedTuple):
-    """A kernel and its tile, as the tables of `gpu`, `gpu_halves` and `gpu_long` have it."""
+    """A kernel and its tile, as the tables of `triton_scan`, `triton_halves` and `triton_lookback` have it."""
 
     kernel: str  # of KERNELS
     tile: tuple[int, ...]
@@ -76,7 +75,7 @@ class Scan(NamedTuple):
 
     def __call__(self) -> tuple[torch.Tensor, ...]:
         choose(self.candidate, self.dtype)
-        run: Any = gpu.scan if self.way == "forward" else gpu.scan_backward
+        run: Any = triton_scan.scan if self.way == "forward" else triton_scan.scan_backward
         return run(*self.inputs, None, False)  # type: ignore[no-any-return]
 
 
@@ -93,20 +92,20 @@ def calls(candidate: Candidate, shape: Shape, dtype: torch.dtype, way: str, devi
 
 def choose(candidate: Candidate, dtype: torch.dtype) -> None:
     """Let all scans of this type from now on go this way."""
-    gpu.FEW[dtype.itemsize], gpu.LONG = (1 << 62, 1) if candidate.kernel == "look-back" else (0, 0)
-    gpu_halves.MOST = 1 << 62 if candidate.kernel == "halves" else 0
-    gpu_long.ALONE = {}  # which would be taken instead where there is a single chain
+    triton_scan.FEW[dtype.itemsize], triton_scan.LONG = (1 << 62, 1) if candidate.kernel == "look-back" else (0, 0)
+    triton_halves.MOST = 1 << 62 if candidate.kernel == "halves" else 0
+    triton_lookback.ALONE = {}  # which would be taken instead where there is a single chain
     tile: Any = ((0, (*candidate.tile, candidate.registers)),)  # for any size
     if candidate.kernel == "halves":
-        gpu_halves.FORWARD = gpu_halves.BACKWARD = tile
+        triton_halves.FORWARD = triton_halves.BACKWARD = tile
     else:
-        module: Any = gpu if candidate.kernel == "walk" else gpu_long
+        module: Any = triton_scan if candidate.kernel == "walk" else triton_lookback
         module.FORWARD[dtype.itemsize] = module.BACKWARD[dtype.itemsize] = tile
 
 
 def fits(candidate: Candidate, shape: Shape, dtype: torch.dtype, way: str, device: torch.device, ahead: int) -> bool:
     """Whether it compiles, runs and is right; what was compiled is kept on disk, for all processes."""
-    gpu_long.AHEAD = ahead
+    triton_lookback.AHEAD = ahead
     torch.set_num_threads(1)
     torch.manual_seed(0)
     try:
@@ -136,7 +135,7 @@ def wrong(run: Scan) -> float:
 def timed(shape: Shape, dtype: torch.dtype, way: str, kernels: list[str], device: torch.device) -> list[dict[str, Any]]:
     """All tiles that fit, the best first."""
     tried = [each for each in candidates(dtype.itemsize, way) if each.kernel in kernels]
-    workers, ahead = min(len(tried), os.cpu_count() or 1), gpu_long.AHEAD
+    workers, ahead = min(len(tried), os.cpu_count() or 1), triton_lookback.AHEAD
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         fitting = pool.map(partial(fits, shape=shape, dtype=dtype, way=way, device=device, ahead=ahead), tried)
         kept = [candidate for candidate, fit in zip(tried, fitting, strict=True) if fit]
@@ -159,12 +158,12 @@ def main() -> None:
     parser.add_argument("--dtype", action="append", choices=["bfloat16", "float32"])
     parser.add_argument("--pass", dest="passes", action="append", choices=["forward", "backward"])
     parser.add_argument("--kernel", action="append", choices=KERNELS)
-    parser.add_argument("--ahead", type=int, help="programs of the look-back, instead of AHEAD in `gpu_long`")
+    parser.add_argument("--ahead", type=int, help="programs of the look-back, instead of AHEAD in `triton_lookback`")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     if arguments.ahead is not None:
-        gpu_long.AHEAD = arguments.ahead
+        triton_lookback.AHEAD = arguments.ahead
     shapes: list[Shape] = list(SHAPES.values())
     if arguments.shape:
         shapes = [(batch, length, n) for batch, length, n in (map(int, each.split("x")) for each in arguments.shape)]

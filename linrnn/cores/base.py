@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from linrnn.recurrence import transforms
+from linrnn.recurrence import torch_func
 from linrnn.recurrence.op import carry_dtype, check_device, check_resets
 from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
 
@@ -107,7 +107,7 @@ class Core(nn.Module):
     def _add_Du(self, y: Tensor, u: Tensor) -> Tensor:
         """In place: y comes fresh from a matrix product, which does not need it again."""
         u, D = u.to(y.dtype), self.D.to(y.dtype)
-        return y + u * D if transforms.active() else y.addcmul_(u, D)  # many u, by vmap, do not fit into one y
+        return y + u * D if torch_func.active() else y.addcmul_(u, D)  # many u, by vmap, do not fit into one y
 
     def _sequence(
         self,

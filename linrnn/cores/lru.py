@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from linrnn import spectrum
 from linrnn.cores.base import Core, last_real, output_dtype
 from linrnn.fast.chunks import Weights, chunk_size, chunked, exporting, fold, make, on_tensor_cores
-from linrnn.recurrence import op, scan_planes, transforms
+from linrnn.recurrence import op, scan_planes, torch_func
 from linrnn.recurrence.affine import affine_scan
 from linrnn.recurrence.op import carry_dtype
 from linrnn.recurrence.planes import from_planes, multiply, spare
@@ -240,7 +240,7 @@ class LRU(Core):
         """How many steps go into one matrix product."""
         if not on_tensor_cores(u.device.type, output_dtype(u, carry_dtype(self.B.dtype))):
             return 1
-        if transforms.active() or exporting():  # the scan of every step takes them, and any length
+        if torch_func.active() or exporting():  # the scan of every step takes them, and any length
             return 1
         return chunk_size(u.shape[1], self.d_model, self.d_state, self.bidirectional)
 

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from linrnn.cores.base import Core, last_real, output_dtype
 from linrnn.cores.convolution import convolve
 from linrnn.cores.lru import Dense
-from linrnn.recurrence import scan_planes, transforms
+from linrnn.recurrence import scan_planes, torch_func
 from linrnn.recurrence.op import carry_dtype
 from linrnn.recurrence.planes import from_planes, multiply
 from linrnn.util.errors import check_integer, wrong_value
@@ -173,7 +173,7 @@ class DiagonalSSM(Core):
         y: Tensor = convolve(u, K)
         if self.bidirectional:
             return y, None
-        if transforms.active():  # they have no checkpoints
+        if torch_func.active():  # they have no checkpoints
             final = _final(u, powers, b, state, lengths)
         else:  # training rarely looks at it: nothing is kept for its gradients, what they need is computed again
             arguments = (u, powers, b, state, lengths)

@@ -142,7 +142,7 @@ def chunked(
     borders = None if offsets is None else offsets // c
     if b_into is None:
         ends = F.linear(chunks, into).view(batch, length // c, ways, 2, N)
-        starts, final = op.scan_before(ends, weights.lam, initial, None, False, borders)
+        starts, final = op.exclusive_scan(ends, weights.lam, initial, None, False, borders)
     else:
         starts, final = affine_scan(chunks, into, b_into, weights.lam, initial, True, borders)
     y = two_products(starts.flatten(2).flatten(0, 1), weights.of_x, chunks.flatten(0, 1), inside)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.fast.kernels import op
-from linrnn.recurrence import transforms
+from linrnn.recurrence import torch_func
 
 TRITON = importlib.util.find_spec("triton") is not None
 
@@ -104,4 +104,4 @@ def wide(x: Tensor) -> Tensor:
 
 def available(x: Tensor) -> bool:
     """Whether the kernels run here."""
-    return x.is_cuda and x.dtype != torch.float64 and TRITON and not transforms.active()
+    return x.is_cuda and x.dtype != torch.float64 and TRITON and not torch_func.active()

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from linrnn.recurrence import op, transforms
+from linrnn.recurrence import op, torch_func
 from linrnn.recurrence.planes import from_planes, spare, to_planes
 from linrnn.util.errors import check_tensor, shape, wrong_type, wrong_value
 
@@ -103,13 +103,13 @@ def scan_planes(
     op.check(u, lam, initial, resets)
     if initial is None:
         initial = lam.new_zeros(u.shape[0], 2, u.shape[3])
-    if transforms.active():
+    if torch_func.active():
         if group is not None:
             raise ValueError("group: expected None under a transform of torch.func or in forward mode")
-        return transforms.scan(u, lam, initial, resets, reverse)
+        return torch_func.scan(u, lam, initial, resets, reverse)
     if group is not None:
-        from linrnn.recurrence import distributed  # few need it
+        from linrnn.recurrence import split_length  # few need it
 
-        return distributed.scan(u, lam, initial, resets, reverse, group)
+        return split_length.scan(u, lam, initial, resets, reverse, group)
     states, final = op.scan(u, lam, initial, resets, reverse)
     return states, final

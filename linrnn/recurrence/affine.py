@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrnn.recurrence import transforms
+from linrnn.recurrence import torch_func
 from linrnn.recurrence.op import _kernels
 
 
@@ -20,7 +20,7 @@ from linrnn.recurrence.op import _kernels
 def affine_scan(
     v: Tensor, weight: Tensor, bias: Tensor, lam: Tensor, initial: Tensor, before: bool, offsets: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """What `op.scan`, or with `before` `op.scan_before`, gives on u = W·v + b, from the first step to the last.
+    """What `op.scan`, or with `before` `op.exclusive_scan`, gives on u = W·v + b, from the first step to the last.
 
     Args:
         v: (batch, length, features).
@@ -33,7 +33,7 @@ def affine_scan(
     with torch.autocast(v.device.type, enabled=False):
         u = F.linear(v, weight, None if inside else bias).unflatten(-1, step)
     if before:
-        return kernels.scan_before(u, lam, initial, None, False, offsets)  # type: ignore[no-any-return]
+        return kernels.exclusive_scan(u, lam, initial, None, False, offsets)  # type: ignore[no-any-return]
     more = (bias.view(step),) if inside else ()
     return kernels.scan(u, lam, initial, None, False, offsets, *more)  # type: ignore[no-any-return]
 
@@ -50,7 +50,7 @@ def affine_scan_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradient of u; those of lam and of the bias, (1 + directions, 2, N); that of initial."""
     kernels = _kernels(states.device.type)
-    backward = kernels.scan_before_backward if before else kernels.scan_backward
+    backward = kernels.exclusive_scan_backward if before else kernels.scan_backward
     starts = () if before else (initial,)  # with `before` it is among the states
     return backward(grad_states, grad_final, states, lam, *starts, None, False, offsets, sum_u=True)  # type: ignore[no-any-return]
 
@@ -74,7 +74,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 
 def _backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
-    transforms.require_reverse_mode()
+    torch_func.require_reverse_mode()
     v, weight, lam, initial, offsets, states = ctx.saved_tensors
     given = (grad_states, grad_final, states, lam, initial, ctx.before, offsets)
     grad_u, sums, grad_initial = affine_scan_backward(*given)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrnn.recurrence import reference, transforms
+from linrnn.recurrence import reference, torch_func
 from linrnn.recurrence.planes import from_planes
 from linrnn.util.errors import check_tensor, shape, wrong_type, wrong_value
 
@@ -87,8 +87,8 @@ def scan_backward(
     return kernels.scan_backward(grad_states, grad_final, states, lam, initial, resets, reverse, offsets)  # type: ignore[no-any-return]
 
 
-@torch.library.custom_op("linrnn::scan_before", mutates_args=())
-def scan_before(
+@torch.library.custom_op("linrnn::exclusive_scan", mutates_args=())
+def exclusive_scan(
     u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool, offsets: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """The state that each step starts from, like u, and the state to hand on, in one direction or both.
@@ -96,11 +96,11 @@ def scan_before(
     On real planes with the directions before them: u is (batch, length, directions, 2, N). The first goes as `reverse`
     says, a second the other way.
     """
-    return _kernels(u.device.type).scan_before(u, lam, initial, resets, reverse, offsets)  # type: ignore[no-any-return]
+    return _kernels(u.device.type).exclusive_scan(u, lam, initial, resets, reverse, offsets)  # type: ignore[no-any-return]
 
 
-@torch.library.custom_op("linrnn::scan_before_backward", mutates_args=())
-def scan_before_backward(
+@torch.library.custom_op("linrnn::exclusive_scan_backward", mutates_args=())
+def exclusive_scan_backward(
     grad_states: Tensor,
     grad_final: Tensor,
     states: Tensor,
@@ -111,28 +111,28 @@ def scan_before_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of u, lam and initial."""
     kernels = _kernels(states.device.type)
-    return kernels.scan_before_backward(grad_states, grad_final, states, lam, resets, reverse, offsets)  # type: ignore[no-any-return]
+    return kernels.exclusive_scan_backward(grad_states, grad_final, states, lam, resets, reverse, offsets)  # type: ignore[no-any-return]
 
 
 @functools.cache
 def _kernels(device: str) -> ModuleType:
     """The module that computes these operators on this kind of device; Numba and Triton load here."""
     if device == "cpu":
-        from linrnn.recurrence import cpu
+        from linrnn.recurrence import numba_scan
 
-        return cpu
+        return numba_scan
     if device == "cuda" and importlib.util.find_spec("triton"):
-        from linrnn.recurrence import gpu
+        from linrnn.recurrence import triton_scan
 
-        return gpu
-    from linrnn.recurrence import fallback
+        return triton_scan
+    from linrnn.recurrence import plain
 
     warnings.warn(f"linrnn has no fast scan for {device} here: it runs step by step, slowly", stacklevel=2)
-    return fallback
+    return plain
 
 
 @scan.register_fake
-@scan_before.register_fake
+@exclusive_scan.register_fake
 def _(u: Tensor, lam: Tensor, initial: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
     return u.new_empty(u.shape), initial.new_empty(initial.shape)
 
@@ -144,7 +144,7 @@ def _(
     return states.new_empty(states.shape), lam.new_empty(lam.shape), initial.new_empty(initial.shape)
 
 
-@scan_before_backward.register_fake
+@exclusive_scan_backward.register_fake
 def _(
     grad_states: Tensor, grad_final: Tensor, states: Tensor, lam: Tensor, *_: object
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -159,18 +159,18 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
     states, lam, initial, resets, offsets = ctx.saved_tensors
-    if offsets is None and transforms.active():  # the incoming gradient may be a batch, or have a tangent
-        gradients = transforms.scan_backward(grad_states, grad_final, states, lam, initial, resets, ctx.reverse)
+    if offsets is None and torch_func.active():  # the incoming gradient may be a batch, or have a tangent
+        gradients = torch_func.scan_backward(grad_states, grad_final, states, lam, initial, resets, ctx.reverse)
     else:
-        transforms.require_reverse_mode()
+        torch_func.require_reverse_mode()
         gradients = scan_backward(grad_states, grad_final, states, lam, initial, resets, ctx.reverse, offsets)
     return *gradients, None, None, None
 
 
 def _before_backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
-    transforms.require_reverse_mode()
+    torch_func.require_reverse_mode()
     states, lam, _, resets, offsets = ctx.saved_tensors
-    gradients = scan_before_backward(grad_states, grad_final, states, lam, resets, ctx.reverse, offsets)
+    gradients = exclusive_scan_backward(grad_states, grad_final, states, lam, resets, ctx.reverse, offsets)
     return *gradients, None, None, None
 
 
@@ -181,7 +181,7 @@ def _keep_all(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> 
 
 def _double_backward(definition: Any, ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     """Rarely wanted, so through the reference: exact, and as slow."""
-    transforms.require_reverse_mode()
+    torch_func.require_reverse_mode()
     *tensors, resets, offsets = ctx.saved_tensors
     with torch.enable_grad():
         inputs = [t.detach().requires_grad_() for t in tensors]
@@ -194,9 +194,9 @@ def _double_backward(definition: Any, ctx: Any, *grads: Tensor) -> tuple[Tensor 
 
 
 scan.register_autograd(_backward, setup_context=_keep)
-scan_before.register_autograd(_before_backward, setup_context=_keep)
+exclusive_scan.register_autograd(_before_backward, setup_context=_keep)
 for operator, definition in (
     (scan_backward, reference.scan_backward),
-    (scan_before_backward, reference.scan_before_backward),
+    (exclusive_scan_backward, reference.exclusive_scan_backward),
 ):
     operator.register_autograd(functools.partial(_double_backward, definition), setup_context=_keep_all)

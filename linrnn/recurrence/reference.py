@@ -103,7 +103,7 @@ def scan_backward(
 
 
 @_of_packed
-def scan_before(
+def exclusive_scan(
     u: Tensor, lam: Tensor, initial: Tensor, *, reverse: bool = False, resets: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """The state that each step starts from: x_{k-1}, or with `reverse` x_{k+1}; zero where a reset cuts that link.
@@ -130,7 +130,7 @@ def scan_before(
 
 
 @_of_packed
-def scan_before_backward(
+def exclusive_scan_backward(
     grad_states: Tensor,
     grad_final: Tensor,
     states: Tensor,
@@ -144,7 +144,7 @@ def scan_before_backward(
     With z_k the state before step k, x_k = λ·z_k + u_k. All the gradient that reaches z_k, ∂L/∂z_k + conj(λ)·g_k, goes
     to x_{k-1} unless the link is cut: it is g_{k-1} = ∂L/∂u_{k-1}. And ∂L/∂λ = Σ_k conj(z_k)·g_k.
     """
-    g, grad_initial = scan_before(grad_states, _conj(lam), grad_final, reverse=not reverse, resets=resets)
+    g, grad_initial = exclusive_scan(grad_states, _conj(lam), grad_final, reverse=not reverse, resets=resets)
     return g, (_conj(states) * g).sum(dim=(0, 1, 2)), grad_initial
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 ASSEMBLY = tl.constexpr(not triton.knobs.runtime.interpret)  # the interpreter has none
 FUSED = {"enable_fp_fusion": True}  # a·b + c in one instruction, for all kernels: not every version of Triton's default
-SUM_ROWS, SUM_NUMBERS = 4096, 8192  # at most, of a program of `add_up` at a time
+SUM_ROWS, SUM_NUMBERS = 4096, 8192  # at most, of a program of `sum_partials` at a time
 
 
 def on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
@@ -36,7 +36,7 @@ def settle(*kernels: Any) -> None:
             kernel.cache_key  # noqa: B018
 
 
-def add_up(parts: Tensor) -> Tensor:
+def sum_partials(parts: Tensor) -> Tensor:
     """The sum over the first dimension, always in the same order; it is started early, and waits for the parts."""
     total = parts.new_empty(parts.shape[1:])
     rows = min(SUM_ROWS, max(8, triton.next_power_of_2(len(parts))))
@@ -44,12 +44,12 @@ def add_up(parts: Tensor) -> Tensor:
     options = {"WIDTH": total.numel(), "ROWS": rows, "COLUMNS": columns, "EARLY": early(parts.device)}
     with on(parts.device):
         grid = (triton.cdiv(total.numel(), columns),)
-        _add_up[grid](parts, total, len(parts), **options, num_warps=8, launch_pdl=options["EARLY"])
+        _sum_partials[grid](parts, total, len(parts), **options, num_warps=8, launch_pdl=options["EARLY"])
     return total
 
 
 @triton.jit(do_not_specialize=["count"])
-def _add_up(
+def _sum_partials(
     parts, total, count, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EARLY: tl.constexpr
 ):  # fmt: skip
     if EARLY:
@@ -62,4 +62,4 @@ def _add_up(
     tl.store(total + column, tl.sum(sums, axis=0, keep_dims=True), mask=column < WIDTH)
 
 
-settle(_add_up)
+settle(_sum_partials)

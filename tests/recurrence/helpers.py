@@ -6,7 +6,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from linrnn.recurrence import fallback
+from linrnn.recurrence import plain
 from linrnn.recurrence.op import carry_dtype
 
 
@@ -46,8 +46,8 @@ class Problem(Arguments):
     def oracle(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]:
         """By the definition, in float64: (states, final) and the gradients of u, lam and initial."""
         exact = self.exact()
-        states, final = fallback.scan(*exact.forward)
-        return (states, final), fallback.scan_backward(*exact.backward(states))
+        states, final = plain.scan(*exact.forward)
+        return (states, final), plain.scan_backward(*exact.backward(states))
 
 
 def problem(
@@ -79,7 +79,7 @@ def problem(
 
 
 class BeforeProblem(Arguments):
-    """The arguments of `scan_before` and of its backward, in one direction or two."""
+    """The arguments of `exclusive_scan` and of its backward, in one direction or two."""
 
     def backward(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, bool, Tensor | None]:
         return self.grad_states, self.grad_final, states, self.lam, self.resets, self.reverse, self.offsets
@@ -87,8 +87,8 @@ class BeforeProblem(Arguments):
     def oracle(self) -> list[Tensor]:
         """By the definition, in float64: states, final and the gradients of u, lam and initial."""
         exact = self.exact()
-        states, final = fallback.scan_before(*exact.forward)
-        return [states, final, *fallback.scan_before_backward(*exact.backward(states))]
+        states, final = plain.exclusive_scan(*exact.forward)
+        return [states, final, *plain.exclusive_scan_backward(*exact.backward(states))]
 
 
 def before_problem(

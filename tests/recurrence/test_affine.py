@@ -50,7 +50,7 @@ def definition(
     v: Tensor, weight: Tensor, bias: Tensor, lam: Tensor, initial: Tensor, before: bool, offsets: Tensor | None
 ) -> tuple[Tensor, ...]:
     u = F.linear(v, weight, bias).unflatten(-1, initial.shape[1:])
-    scan = reference.scan_before if before else reference.scan
+    scan = reference.exclusive_scan if before else reference.scan
     return tuple(to_planes(x) for x in scan(*map(from_planes, (u, lam, initial)), offsets=offsets))
 
 
@@ -95,9 +95,9 @@ def test_as_defined(dtype: torch.dtype, ways: int, batch: int, length: int, offs
 def test_by_the_kernels_for_gpus(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, ways: int, length: int, n: int, offsets: list[int] | None
 ) -> None:
-    from linrnn.recurrence import gpu
+    from linrnn.recurrence import triton_scan
 
-    monkeypatch.setattr(affine, "_kernels", lambda device: gpu)
+    monkeypatch.setattr(affine, "_kernels", lambda device: triton_scan)
     check(arguments(1, length, 4, n, ways, dtype, offsets, DEVICE))
 
 

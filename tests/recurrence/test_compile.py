@@ -13,15 +13,15 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from linrnn.recurrence import gpu
+from linrnn.recurrence import triton_scan
 
 
 def conversions(kernel, u, tiles, constants):
-    options = gpu._options(None, None, False) | gpu._plan(u, tiles, None).options | constants
+    options = triton_scan._options(None, None, False) | triton_scan._plan(u, tiles, None).options | constants
     half, single = "u states grad grad_u", "lam initial final grad_final grad_initial partial"
     types = dict.fromkeys(half.split(), "*bf16") | dict.fromkeys(single.split(), "*fp32") | {"length": "i32"}
     types = {name: types.get(name, "constexpr") for name in kernel.arg_names}
-    if kernel is gpu._scan:
+    if kernel is triton_scan._scan:
         types["partial"] = "constexpr"  # there is none, nor a partner
     constexprs = {name: options.pop(name, None) for name, kind in types.items() if kind == "constexpr"}
     aligned = {(i,): [("tt.divisibility", 16)] for i, kind in enumerate(types.values()) if kind.startswith("*")}
@@ -32,8 +32,8 @@ def conversions(kernel, u, tiles, constants):
 
 
 u = torch.empty(50, 1024, 2, 384, dtype=torch.bfloat16, device="meta")
-print(conversions(gpu._scan, u, gpu.FORWARD, {"BEFORE": False, "CONJUGATE": False, "DIRECTIONS": 1}))
-print(conversions(gpu._scan_backward, u, gpu.BACKWARD, {}))
+print(conversions(triton_scan._scan, u, triton_scan.FORWARD, {"BEFORE": False, "CONJUGATE": False, "DIRECTIONS": 1}))
+print(conversions(triton_scan._scan_backward, u, triton_scan.BACKWARD, {}))
 """
 
 
@@ -47,7 +47,7 @@ from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import KernelInterface
 
 from linrnn.util import launch
-from linrnn.recurrence import gpu, gpu_halves, gpu_long
+from linrnn.recurrence import triton_scan, triton_halves, triton_lookback
 
 target = GPUTarget("cuda", 90, 32)
 backend = make_backend(target)
@@ -77,31 +77,31 @@ def lower(kernel, grid):
 
 
 KernelInterface.__getitem__ = lower
-launch.early = gpu.early = gpu_long.early = gpu_halves.early = lambda device: True
-gpu.LONG, n = 1, 256
-for dtype, (few, module) in itertools.product(types, ((0, gpu), (1 << 30, gpu_long))):
+launch.early = triton_scan.early = triton_lookback.early = triton_halves.early = lambda device: True
+triton_scan.LONG, n = 1, 256
+for dtype, (few, module) in itertools.product(types, ((0, triton_scan), (1 << 30, triton_lookback))):
     size = dtype.itemsize
-    gpu.FEW[size] = few
+    triton_scan.FEW[size] = few
     u = torch.zeros(1, 9, 2, n, dtype=dtype)
     lam = torch.zeros(2, n, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
     initial = torch.zeros(1, 2, n, dtype=lam.dtype)
     tiles = [tile for _, tile in module.FORWARD[size] + module.BACKWARD[size]]
-    if module is gpu_long and size in gpu_long.ALONE:
-        tiles.append(gpu_long.ALONE[size])
+    if module is triton_lookback and size in triton_lookback.ALONE:
+        tiles.append(triton_lookback.ALONE[size])
     for tile, resets in itertools.product(tiles, (None, torch.zeros(1, 9, dtype=torch.bool))):
         module.FORWARD[size] = module.BACKWARD[size] = ((0, tile),)
-        gpu.scan(u, lam, initial, resets, False)
+        triton_scan.scan(u, lam, initial, resets, False)
         for sum_u in (False, True):
-            gpu.scan_backward(u, initial, u, lam, initial, resets, False, sum_u=sum_u)
+            triton_scan.scan_backward(u, initial, u, lam, initial, resets, False, sum_u=sum_u)
     both = torch.zeros(1, 9, 2, 2, n, dtype=dtype)
-    gpu.scan_before_backward(both, both[:, 0].to(lam), both, lam, None, False, sum_u=True)
-gpu.FEW[2] = 0
+    triton_scan.exclusive_scan_backward(both, both[:, 0].to(lam), both, lam, None, False, sum_u=True)
+triton_scan.FEW[2] = 0
 u = torch.zeros(1, 64, 2, n, dtype=torch.bfloat16)
-for tile in {tile for _, tile in gpu_halves.FORWARD + gpu_halves.BACKWARD}:
-    gpu_halves.FORWARD = gpu_halves.BACKWARD = ((0, tile),)
-    gpu.scan(u, lam.float(), initial.float(), None, False)
+for tile in {tile for _, tile in triton_halves.FORWARD + triton_halves.BACKWARD}:
+    triton_halves.FORWARD = triton_halves.BACKWARD = ((0, tile),)
+    triton_scan.scan(u, lam.float(), initial.float(), None, False)
     for sum_u in (False, True):
-        gpu.scan_backward(u, initial.float(), u, lam.float(), initial.float(), None, False, sum_u=sum_u)
+        triton_scan.scan_backward(u, initial.float(), u, lam.float(), initial.float(), None, False, sum_u=sum_u)
 print(len(lowered))
 """
 
@@ -129,10 +129,10 @@ from triton.runtime.jit import JITFunction
 
 from linrnn.util import launch
 from linrnn.fast.kernels import elementwise as fused
-from linrnn.recurrence import gpu, gpu_halves, gpu_long, gpu_slots
+from linrnn.recurrence import triton_scan, triton_halves, triton_lookback, triton_lookback_slots
 from linrnn.streaming import gpu as streaming
 
-modules = (launch, gpu, gpu_halves, gpu_long, gpu_slots, fused, streaming)
+modules = (launch, triton_scan, triton_halves, triton_lookback, triton_lookback_slots, fused, streaming)
 kernels = {k.__module__ + k.__name__: k for m in modules for k in vars(m).values() if isinstance(k, JITFunction)}
 assert all(kernel.hash for kernel in kernels.values()), "some are not named when the modules are loaded"
 names = {name: kernels[name].cache_key for name in sorted(kernels, reverse=%s)}

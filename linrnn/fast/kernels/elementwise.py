@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linrnn.util.launch import ASSEMBLY, FUSED, add_up, on, settle
+from linrnn.util.launch import ASSEMBLY, FUSED, on, settle, sum_partials
 
 
 class Tile(NamedTuple):
@@ -48,7 +48,7 @@ def gelu_skip_backward(
     grad_y, sums = y.new_empty(y.shape), _parts(y, tile, 2, y.shape[2])
     tensors = (grad, y, x, d, e, mask, which, grad_y, sums)
     _launch(_gelu_skip_backward, tile, y, tensors, X=x is not None, **_masks(mask, which))
-    return grad_y, add_up(sums)
+    return grad_y, sum_partials(sums)
 
 
 def glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None, which: Tensor | None) -> Tensor:
@@ -70,7 +70,7 @@ def glu_skip_moments(
     tensors = (x, g, b, h, mask, which, out, _flags(real), near, sums)
     options = {"HALF": h is not None, "MOMENTS": True, "REAL": real is not None}
     _launch(_glu_skip, tile, x, tensors, **options, **_masks(mask, which))
-    return out, near, add_up(sums)
+    return out, near, sum_partials(sums)
 
 
 def glu_skip_backward(
@@ -82,7 +82,7 @@ def glu_skip_backward(
     grad_h = grad.new_empty(0) if h is None else h.new_empty(h.shape)
     tensors = (grad, g, b, h, mask, which, grad_g, grad_h, sums)
     _launch(_glu_skip_backward, tile, grad, tensors, HALF=h is not None, **_masks(mask, which))
-    return grad_g, add_up(sums)[0], grad_h
+    return grad_g, sum_partials(sums)[0], grad_h
 
 
 def moments(x: Tensor, near: Tensor, real: Tensor | None) -> Tensor:
@@ -90,7 +90,7 @@ def moments(x: Tensor, near: Tensor, real: Tensor | None) -> Tensor:
     tile = _tile("moments", x)
     sums = _parts(x, tile, 2, x.shape[2])
     _launch(_moments, tile, x, (x, near, _flags(real), sums), REAL=real is not None)
-    return add_up(sums)
+    return sum_partials(sums)
 
 
 def _tile(kernel: str, like: Tensor) -> Tile:

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrnn.recurrence import transforms
+from linrnn.recurrence import torch_func
 
 
 @torch.library.custom_op("linrnn::gelu_skip", mutates_args=())
@@ -99,7 +99,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _gelu_skip_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    transforms.require_reverse_mode()
+    torch_func.require_reverse_mode()
     y, x, d, e, mask, which = ctx.saved_tensors
     grad_y, (grad_e, grad_d) = gelu_skip_backward(grad, y, x, d, e, mask, which)
     grad_x = None if x is None else (grad_y * d).to(x.dtype)  # a compiler adds it up with what else reaches x
@@ -111,7 +111,7 @@ def _keep_glu(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _glu_skip_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    transforms.require_reverse_mode()
+    torch_func.require_reverse_mode()
     g, b, h, mask, which = ctx.saved_tensors
     grad_g, grad_b, grad_h = glu_skip_backward(grad, g, b, h, mask, which)
     return grad, grad_g, grad_b.to(b.dtype), None if h is None else grad_h, None, None
@@ -125,7 +125,7 @@ def _keep_glu_moments(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, T
 def _glu_skip_moments_backward(
     ctx: Any, grad: Tensor, _grad_near: Tensor, grad_moments: Tensor
 ) -> tuple[Tensor | None, ...]:
-    transforms.require_reverse_mode()
+    torch_func.require_reverse_mode()
     g, b, h, mask, which, real, out, near = ctx.saved_tensors
     grad = grad + _moments_gradient(out, near, real, grad_moments)
     grad_g, grad_b, grad_h = glu_skip_backward(grad, g, b, h, mask, which)
@@ -133,7 +133,7 @@ def _glu_skip_moments_backward(
 
 
 def _moments_backward(ctx: Any, grad_moments: Tensor) -> tuple[Tensor | None, ...]:
-    transforms.require_reverse_mode()
+    torch_func.require_reverse_mode()
     x, near, real = ctx.saved_tensors
     return _moments_gradient(x, near, real, grad_moments), None, None
 

@@ -3,7 +3,7 @@
 A program loads its tile, cuts it into segments of consecutive steps and walks these side by side from zero; put
 together, they give the state e with which the tile ends if it starts from zero. It publishes e, finds the state its
 tile really starts with from what the tiles before it published, and walks again to write the results. What programs
-tell each other is in `gpu_slots`.
+tell each other is in `triton_lookback_slots`.
 """
 
 import torch
@@ -11,7 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linrnn.recurrence.gpu import (
+from linrnn.recurrence.triton_lookback_slots import EMPTY, look_back, publish, sums, sums_of_both
+from linrnn.recurrence.triton_scan import (
     Tile,
     Tiles,
     _add_conj_times,
@@ -27,7 +28,6 @@ from linrnn.recurrence.gpu import (
     channels,
     kinds,
 )
-from linrnn.recurrence.gpu_slots import EMPTY, look_back, publish, sums, sums_of_both
 from linrnn.util.launch import FUSED, early, on, settle
 
 # By the bytes of a number: tiles for at least so many numbers, and what a tile is: steps of a segment, segments,
@@ -66,7 +66,7 @@ def run(
     initial: Tensor | None = None,
     sum_u: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """As `gpu._run`. With `initial` the walk is that of the gradient of `scan`: the partner are its states."""
+    """As `triton_scan._run`. With `initial` the walk is that of the gradient of `scan`: the partner are its states."""
     conjugate, back = partner is not None, initial is not None
     batch, length, *directions, _, n = u.shape
     if offsets is not None:
@@ -164,7 +164,7 @@ def _scan(
     FETCH: tl.constexpr, THREADS: tl.constexpr, SUM_U: tl.constexpr,
     N: tl.constexpr, ROWS: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """One tile: see the notes on top and those on memory in `gpu`.
+    """One tile: see the notes on top and those on memory in `triton_scan`.
 
     A lane is a block of channels of a sequence, or of a row of sequences end to end, one after the other in its tiles.
     """

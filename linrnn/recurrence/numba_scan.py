@@ -24,11 +24,11 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic, models, overload, register_model
 from torch import Tensor
 
-from linrnn.recurrence import fallback
-from linrnn.recurrence.fallback import adds_bias, scan_before, scan_before_backward
+from linrnn.recurrence import plain
+from linrnn.recurrence.plain import adds_bias, exclusive_scan, exclusive_scan_backward
 from linrnn.util.jit import jit
 
-__all__ = ["adds_bias", "scan", "scan_backward", "scan_before", "scan_before_backward"]
+__all__ = ["adds_bias", "exclusive_scan", "exclusive_scan_backward", "scan", "scan_backward"]
 
 PROCESS = os.getpid()  # a fork leaves PyTorch's threads behind
 SHARE = 1 << 14  # elements of u below which a second thread costs more than it brings
@@ -44,7 +44,7 @@ def scan(
     u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool, offsets: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     if offsets is not None:  # here sequences end to end come with resets
-        return fallback.scan(u, lam, initial, resets, reverse, offsets)
+        return plain.scan(u, lam, initial, resets, reverse, offsets)
     states = _empty(u.shape, lam.dtype)
     carry = initial.clone(memory_format=torch.contiguous_format)
     arrays = [_flat(t, lam.dtype) for t in (u, lam, carry)]
@@ -64,7 +64,7 @@ def scan_backward(
     sum_u: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     if offsets is not None:
-        return fallback.scan_backward(grad_states, grad_final, states, lam, initial, resets, reverse, offsets, sum_u)
+        return plain.scan_backward(grad_states, grad_final, states, lam, initial, resets, reverse, offsets, sum_u)
     grad_u = _empty(states.shape, lam.dtype)
     carry = grad_final.clone(memory_format=torch.contiguous_format)
     partial = torch.zeros_like(carry)
@@ -73,7 +73,7 @@ def scan_backward(
     outputs = [_flat(grad_u, lam.dtype), _flat(partial, lam.dtype), _flat(grad_lam, torch.float64)]
     _share(_scan_backward, states, [*arrays, _flags(resets), reverse, *outputs, _stream(grad_u)])
     sums = grad_lam.sum(dim=0).to(lam.dtype)
-    return grad_u.to(states.dtype), fallback.with_sum(sums, grad_u) if sum_u else sums, carry
+    return grad_u.to(states.dtype), plain.with_sum(sums, grad_u) if sum_u else sums, carry
 
 
 def _empty(shape: torch.Size, dtype: torch.dtype) -> Tensor:

@@ -38,15 +38,15 @@ def scan_backward(
     return grad_u.to(states.dtype), sums.to(lam.dtype), grad_initial.to(initial.dtype)
 
 
-def scan_before(
+def exclusive_scan(
     u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool, offsets: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     u_, lam_, initial_ = (from_planes(t.double()) for t in (u, lam, initial))
-    states, final = reference.scan_before(u_, lam_, initial_, reverse=reverse, resets=resets, offsets=offsets)
+    states, final = reference.exclusive_scan(u_, lam_, initial_, reverse=reverse, resets=resets, offsets=offsets)
     return to_planes(states).to(u.dtype), to_planes(final).to(initial.dtype)
 
 
-def scan_before_backward(
+def exclusive_scan_backward(
     grad_states: Tensor,
     grad_final: Tensor,
     states: Tensor,
@@ -57,7 +57,7 @@ def scan_before_backward(
     sum_u: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     arguments = (from_planes(t.double()) for t in (grad_states, grad_final, states, lam))
-    gradients = reference.scan_before_backward(*arguments, reverse=reverse, resets=resets, offsets=offsets)
+    gradients = reference.exclusive_scan_backward(*arguments, reverse=reverse, resets=resets, offsets=offsets)
     grad_u, grad_lam, grad_initial = (to_planes(g) for g in gradients)
     sums = with_sum(grad_lam, grad_u) if sum_u else grad_lam
     return grad_u.to(states.dtype), sums.to(lam.dtype), grad_initial.to(grad_final.dtype)

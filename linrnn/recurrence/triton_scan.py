@@ -3,8 +3,8 @@
 A program owns a block of channels of one sequence and walks its steps. The recurrence does little arithmetic, so all
 that counts is to keep memory busy: the steps come in tiles through shared memory, and while one is walked several more
 are on their way. Where sequences are too few to fill the GPU this way, every tile gets a program of its own (see
-`gpu_long`); where there are a few more, a tile is walked in two halves (see `gpu_halves`). Sequences that lie end to
-end in a row differ from those of a batch only in where they begin and how long they are.
+`triton_lookback`); where there are a few more, a tile is walked in two halves (see `triton_halves`). Sequences that lie
+end to end in a row differ from those of a batch only in where they begin and how long they are.
 """
 
 import math
@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linrnn.util.launch import ASSEMBLY, FUSED, add_up, early, on, settle
+from linrnn.util.launch import ASSEMBLY, FUSED, early, on, settle, sum_partials
 
 # By the bytes of a number: tiles for at least so many programs, and what a tile is: its steps, channels of a program,
 # warps, tiles on their way, and registers of a thread (more than the compiler would take, so that it asks for numbers
@@ -41,7 +41,7 @@ BACKWARD: dict[int, Tiles] = {
     8: ((0, (8, 32, 1, 4, 128)),),
 }
 FEW = {2: 5000, 4: 4000, 8: 5000}  # sequences with fewer channels in all, by the bytes of a number,
-LONG = 1024  # and at least so many steps, are left to `gpu_long`
+LONG = 1024  # and at least so many steps, are left to `triton_lookback`
 BFLOAT16_APART = tl.constexpr("shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;")
 FLOAT16_APART = tl.constexpr("{.reg .b16 a, b; mov.b32 {a, b}, $2; cvt.f32.f16 $0, a; cvt.f32.f16 $1, b;}")
 
@@ -60,17 +60,17 @@ def scan(
 
 
 def adds_bias(u: Tensor, offsets: Tensor | None) -> bool:
-    """Whether a bias is added in the walk, and not in the product before it: `gpu_long` has no registers left."""
+    """Whether the scan adds a bias; the look-back has no registers left for it."""
     return not _few(u, offsets)
 
 
-def scan_before(
+def exclusive_scan(
     u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool, offsets: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     return _run(u, lam, initial, resets, reverse, offsets, before=True)[:2]
 
 
-def scan_before_backward(
+def exclusive_scan_backward(
     grad_states: Tensor,
     grad_final: Tensor,
     states: Tensor,
@@ -84,7 +84,7 @@ def scan_before_backward(
     given = (grad_states, lam, grad_final, resets, not reverse, offsets)
     grad_u, grad_initial, partial = _run(*given, before=True, partner=states.contiguous(), sum_u=sum_u)
     assert partial is not None
-    sums = add_up(partial)
+    sums = sum_partials(partial)
     return grad_u, sums if sum_u else sums[0], grad_initial
 
 
@@ -110,13 +110,13 @@ def _run(
     if u.numel() == 0:
         return torch.empty_like(u), initial.clone(), lam.new_zeros(1, kinds(u, sum_u), *lam.shape)
     if _few(u, offsets):
-        from linrnn.recurrence import gpu_long  # which takes functions from here
+        from linrnn.recurrence import triton_lookback  # which takes functions from here
 
-        return gpu_long.run(u, lam, initial, resets, reverse, offsets, before, partner, sum_u=sum_u)
+        return triton_lookback.run(u, lam, initial, resets, reverse, offsets, before, partner, sum_u=sum_u)
     if not before and _in_halves(u, resets, offsets, back=False):
-        from linrnn.recurrence import gpu_halves
+        from linrnn.recurrence import triton_halves
 
-        return gpu_halves.run(u, lam, initial, reverse, bias=bias)
+        return triton_halves.run(u, lam, initial, reverse, bias=bias)
     states, final = torch.empty_like(u), torch.empty_like(initial)
     conjugate = partner is not None
     plan = _plan(u, BACKWARD if conjugate else FORWARD, offsets)
@@ -150,7 +150,7 @@ def scan_backward(
         return torch.empty_like(states), sums if sum_u else sums[0], grad_final.clone()
     grad_u, grad_initial, partial = _run_back(grad, lam, grad_final, resets, reverse, offsets, states, initial, sum_u)
     assert partial is not None
-    sums = add_up(partial)
+    sums = sum_partials(partial)
     return grad_u, sums if sum_u else sums[0], grad_initial
 
 
@@ -167,13 +167,13 @@ def _run_back(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The gradients of u and initial, and the sums in parts."""
     if _few(states, offsets):
-        from linrnn.recurrence import gpu_long
+        from linrnn.recurrence import triton_lookback
 
-        return gpu_long.run(grad, lam, grad_final, resets, not reverse, offsets, False, states, initial, sum_u)
+        return triton_lookback.run(grad, lam, grad_final, resets, not reverse, offsets, False, states, initial, sum_u)
     if _in_halves(grad, resets, offsets, back=True):
-        from linrnn.recurrence import gpu_halves
+        from linrnn.recurrence import triton_halves
 
-        return gpu_halves.run(grad, lam, grad_final, not reverse, states, initial, sum_u)
+        return triton_halves.run(grad, lam, grad_final, not reverse, states, initial, sum_u)
     grad_u, grad_initial = torch.empty_like(states), torch.empty_like(initial)
     plan = _plan(states, BACKWARD, offsets)
     partial = lam.new_empty(plan.batch, kinds(states, sum_u), 2, plan.n)
@@ -241,9 +241,9 @@ def _few(u: Tensor, offsets: Tensor | None = None) -> bool:
 
 def _in_halves(u: Tensor, resets: Tensor | None, offsets: Tensor | None, back: bool) -> bool:
     """Whether it takes less time to walk tiles in two halves."""
-    from linrnn.recurrence import gpu_halves
+    from linrnn.recurrence import triton_halves
 
-    return resets is None and offsets is None and gpu_halves.fits(u, back)
+    return resets is None and offsets is None and triton_halves.fits(u, back)
 
 
 def channels(block: int, n: int) -> int:

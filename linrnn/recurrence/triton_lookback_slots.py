@@ -15,7 +15,7 @@ import re
 import triton
 import triton.language as tl
 
-from linrnn.recurrence.gpu import _load_planes, _step
+from linrnn.recurrence.triton_scan import _load_planes, _step
 from linrnn.util.launch import ASSEMBLY
 
 EMPTY = tl.constexpr(-1)  # as a float not a number; -2, another such, is published in its place

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from linrnn.recurrence import op, transforms
+from linrnn.recurrence import op, torch_func
 from linrnn.recurrence.planes import from_planes, to_planes
 from linrnn.util.errors import wrong_type
 
@@ -53,7 +53,7 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
-        transforms.require_reverse_mode()
+        torch_func.require_reverse_mode()
         states, lam, entering, resets, a = ctx.saved_tensors
         zero = torch.zeros_like(entering)
         conj_lam = torch.stack([lam[0], -lam[1]])

@@ -24,9 +24,9 @@ TYPES = [pytest.param(t, id=str(t).removeprefix("torch.")) for t in TOLERANCE]
 @pytest.fixture
 def kernels() -> ModuleType:
     """The module of the kernels, interpreted where there is no GPU (see conftest.py)."""
-    from linrnn.recurrence import gpu
+    from linrnn.recurrence import triton_scan
 
-    return gpu
+    return triton_scan
 
 
 @pytest.fixture
@@ -54,19 +54,19 @@ def leave_to_single_tiles(monkeypatch: pytest.MonkeyPatch, kernels: ModuleType) 
 
     On a GPU there must be two numbers of a group's slots for each thread, and so more segments.
     """
-    from linrnn.recurrence import gpu_long
+    from linrnn.recurrence import triton_lookback
 
     monkeypatch.setattr(kernels, "LONG", 1)
     segments = 16 if torch.cuda.is_available() else 2
-    for tiles in (gpu_long.FORWARD, gpu_long.BACKWARD):
+    for tiles in (triton_lookback.FORWARD, triton_lookback.BACKWARD):
         for size in tiles:
             monkeypatch.setitem(tiles, size, ((0, (2, segments, 4, 1, None)),))
-    monkeypatch.setattr(gpu_long, "ALONE", {})
+    monkeypatch.setattr(triton_lookback, "ALONE", {})
 
 
 def test_all_slots_are_emptied(monkeypatch: pytest.MonkeyPatch, kernels: ModuleType) -> None:
     """Also those of the last program that does it; what is left over from others is told from what was published."""
-    from linrnn.recurrence import gpu_long
+    from linrnn.recurrence import triton_lookback
 
     leave_to_single_tiles(monkeypatch, kernels)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -82,11 +82,11 @@ def test_all_slots_are_emptied(monkeypatch: pytest.MonkeyPatch, kernels: ModuleT
             return lambda *_, **__: None
 
     monkeypatch.setattr(torch, "empty", full)
-    monkeypatch.setattr(gpu_long, "_scan", Stop())
+    monkeypatch.setattr(triton_lookback, "_scan", Stop())
     kernels.scan(p.u, p.lam, p.initial, None, False)
     assert ends
-    assert ends[-1].numel() > gpu_long.FILL
-    assert ends[-1].numel() % gpu_long.FILL
+    assert ends[-1].numel() > triton_lookback.FILL
+    assert ends[-1].numel() % triton_lookback.FILL
     assert bool((ends[-1] == -1).all())
 
 
@@ -178,17 +178,17 @@ def test_long_tiles_where_few_steps_are_left(kernels: ModuleType) -> None:
 def test_tiles_in_two_halves(
     kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, reverse: bool, length: int
 ) -> None:
-    from linrnn.recurrence import gpu_halves
+    from linrnn.recurrence import triton_halves
 
     block = 32 if torch.cuda.is_available() else 4
     for tiles in ("FORWARD", "BACKWARD"):
-        monkeypatch.setattr(gpu_halves, tiles, ((0, (4, block, 1, 2, None)),))
+        monkeypatch.setattr(triton_halves, tiles, ((0, (4, block, 1, 2, None)),))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     p = problem(2, length, 2 * block, dtype, reverse=reverse, device=device)
     assert kernels._in_halves(p.u, None, None, back=False)
     check(kernels, p, TOLERANCE[dtype])
     wide = dataclasses.replace(p, u=p.u.float(), grad_states=p.grad_states.float())  # no rounding of what is written
-    monkeypatch.setattr(gpu_halves, "fits", lambda *_: True)
+    monkeypatch.setattr(triton_halves, "fits", lambda *_: True)
     check(kernels, wide, TOLERANCE[torch.float32])
 
 
@@ -220,7 +220,7 @@ def test_gradients_without_the_sum(kernels: ModuleType, dtype: torch.dtype, batc
     device = "cuda" if torch.cuda.is_available() else "cpu"
     p, q = problem(batch, length, n, dtype, device=device), before_problem(batch, length, 2, n, dtype, device=device)
     given: list[tuple[Any, Any]] = [(kernels.scan_backward, p.backward(p.u))]
-    given.append((kernels.scan_before_backward, q.backward(q.u)))
+    given.append((kernels.exclusive_scan_backward, q.backward(q.u)))
     for backward, arguments in given:
         answers, (grad_u, sums, grad_initial) = backward(*arguments), backward(*arguments, sum_u=True)
         for answer, truth in zip(answers, (grad_u, sums[0], grad_initial), strict=True):
@@ -234,11 +234,11 @@ def test_sums_over_programs(kernels: ModuleType, count: int, width: int) -> None
     """Of a few rows many columns are added at a time, of many rows few; more rows than a program takes at once."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     parts = torch.randn(count, 1, width, dtype=torch.float64, device=device)
-    torch.testing.assert_close(kernels.add_up(parts), parts.sum(0), rtol=0, atol=1e-9)
+    torch.testing.assert_close(kernels.sum_partials(parts), parts.sum(0), rtol=0, atol=1e-9)
 
 
 def test_what_may_be_brought_to_the_cache() -> None:
-    from linrnn.recurrence.gpu_long import _aligned
+    from linrnn.recurrence.triton_lookback import _aligned
 
     numbers = torch.zeros(1001, dtype=torch.bfloat16)
     assert _aligned(numbers[:800].view(1, 100, 2, 4))
@@ -261,10 +261,10 @@ def test_nan_in_a_long_sequence(kernels: ModuleType, monkeypatch: pytest.MonkeyP
 
 
 def check_before(kernels: ModuleType, p: BeforeProblem) -> None:
-    """`scan_before` and its backward against the definition in float64."""
+    """`exclusive_scan` and its backward against the definition in float64."""
     states, *truths = p.oracle()
-    grad_u, sums, grad_initial = kernels.scan_before_backward(*p.backward(states.to(p.u)), sum_u=True)
-    answers = [*kernels.scan_before(*p.forward), grad_u, sums[0], grad_initial]
+    grad_u, sums, grad_initial = kernels.exclusive_scan_backward(*p.backward(states.to(p.u)), sum_u=True)
+    answers = [*kernels.exclusive_scan(*p.forward), grad_u, sums[0], grad_initial]
     names = ("states", "final", "gradient of u", "gradient of lam", "gradient of initial")
     for name, answer, truth in zip(names, answers, [states, *truths], strict=True):
         assert error(answer, truth) < TOLERANCE[p.u.dtype], name
@@ -343,7 +343,7 @@ def test_nothing_crosses_between_sequences_end_to_end(kernels: ModuleType) -> No
     results = []
     for _ in range(2):
         rows = [kernels.scan(*p.forward)[0], kernels.scan_backward(*p.backward(p.u))[0]]
-        rows += [kernels.scan_before(*q.forward)[0], kernels.scan_before_backward(*q.backward(q.u))[0]]
+        rows += [kernels.exclusive_scan(*q.forward)[0], kernels.exclusive_scan_backward(*q.backward(q.u))[0]]
         results.append(rows)
         for t in (p.u, p.grad_states, q.u, q.grad_states):
             t[:, :13] = float("nan")
@@ -367,19 +367,24 @@ def test_sequences_end_to_end_at_real_sizes(
     check(kernels, p, TOLERANCE[dtype])
     q = before_problem(1, offsets[-1], 1, n, dtype, **options)
     check_before(kernels, q)
-    first, again = ([*kernels.scan_before(*q.forward), *kernels.scan_before_backward(*q.backward(q.u))] for _ in "12")
+    first, again = (
+        [*kernels.exclusive_scan(*q.forward), *kernels.exclusive_scan_backward(*q.backward(q.u))] for _ in "12"
+    )
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
 
 
 @pytest.mark.parametrize("few", [0, 128], ids=["one program", "one for each tile"])
 def test_a_constant_input_over_many_tiles(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
     """x_k = (1 - λ^(k+1))/(1 - λ) from one unit a step: errors in λ^(steps of a tile) would add up."""
-    from linrnn.recurrence import gpu_long
+    from linrnn.recurrence import triton_lookback
 
     monkeypatch.setitem(kernels.FEW, 4, few)
-    for tiles in (gpu_long.FORWARD, gpu_long.BACKWARD):  # more segments lose more: λ^(steps of a segment) is rounded
+    for tiles in (
+        triton_lookback.FORWARD,
+        triton_lookback.BACKWARD,
+    ):  # more segments lose more: λ^(steps of a segment) is rounded
         monkeypatch.setitem(tiles, 4, ((0, (8, 16, 4, 1, None)),))
-    monkeypatch.setattr(gpu_long, "ALONE", {})
+    monkeypatch.setattr(triton_lookback, "ALONE", {})
     device = "cuda" if torch.cuda.is_available() else "cpu"
     length = 4000 if few or torch.cuda.is_available() else 160
     lam = torch.tensor([[0.9999], [0.0]], device=device).repeat(1, 4)
@@ -435,15 +440,15 @@ def test_all_types_and_directions(
 
 def check_on_gpu(p: Problem) -> None:
     """The truth is the CPU's float64, itself tested against the definition; |λ| reaches 0.9999."""
-    from linrnn.recurrence import cpu, gpu
+    from linrnn.recurrence import numba_scan, triton_scan
 
     p.lam[:, 0] = torch.tensor([0.9999, 0.0])  # the worst case of a constant input
     tolerance, exact = TOLERANCE[p.u.dtype], p.exact()
-    states, final = cpu.scan(*exact.forward)
-    for name, answer, truth in zip(("states", "final"), gpu.scan(*p.forward), (states, final), strict=True):
+    states, final = numba_scan.scan(*exact.forward)
+    for name, answer, truth in zip(("states", "final"), triton_scan.scan(*p.forward), (states, final), strict=True):
         assert error(answer, truth) < tolerance, f"{name}, {worst(answer, truth)}"
-    truths = cpu.scan_backward(*exact.backward(states))
-    grad_u, sums, grad_initial = gpu.scan_backward(*p.backward(states.to(p.u)), sum_u=True)
+    truths = numba_scan.scan_backward(*exact.backward(states))
+    grad_u, sums, grad_initial = triton_scan.scan_backward(*p.backward(states.to(p.u)), sum_u=True)
     for name, answer, truth in zip(("u", "lam", "initial"), (grad_u, sums[0], grad_initial), truths, strict=True):
         assert error(answer, truth) < tolerance, f"gradient of {name}, {worst(answer, truth)}"
     check_sum(sums, truths[0])
@@ -458,7 +463,9 @@ def test_states_before_each_step_at_real_sizes(
 ) -> None:
     p = before_problem(*shape, dtype, reverse=reverse, resets=resets, radius=(0.9, 0.9999), device="cuda")
     check_before(kernels, p)
-    first, again = ([*kernels.scan_before(*p.forward), *kernels.scan_before_backward(*p.backward(p.u))] for _ in "12")
+    first, again = (
+        [*kernels.exclusive_scan(*p.forward), *kernels.exclusive_scan_backward(*p.backward(p.u))] for _ in "12"
+    )
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
 
 
@@ -488,12 +495,12 @@ def test_more_than_two_to_the_31_elements() -> None:
     ids=["few", "few, resets", "many, resets"],
 )
 def test_same_inputs_same_bits(dtype: torch.dtype, shape: tuple[int, int, int], resets: float | None) -> None:
-    from linrnn.recurrence import gpu
+    from linrnn.recurrence import triton_scan
 
     p = problem(*shape, dtype, resets=resets, device="cuda")
-    first = [*gpu.scan(*p.forward), *gpu.scan_backward(*p.backward(p.u))]
+    first = [*triton_scan.scan(*p.forward), *triton_scan.scan_backward(*p.backward(p.u))]
     for _ in range(5):
-        again = [*gpu.scan(*p.forward), *gpu.scan_backward(*p.backward(p.u))]
+        again = [*triton_scan.scan(*p.forward), *triton_scan.scan_backward(*p.backward(p.u))]
         assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
 
 
@@ -505,12 +512,12 @@ def test_operator_on_the_gpu() -> None:
     torch.library.opcheck(op.scan, p.forward)
     q = before_problem(2, 9, 2, 3, torch.float64, resets=0.2, device="cuda")
     tensors = [t.requires_grad_() for t in q.forward[:3]]
-    assert torch.autograd.gradcheck(lambda u, lam, x: op.scan_before(u, lam, x, q.resets, False), tensors)
-    torch.library.opcheck(op.scan_before, q.forward)
+    assert torch.autograd.gradcheck(lambda u, lam, x: op.exclusive_scan(u, lam, x, q.resets, False), tensors)
+    torch.library.opcheck(op.exclusive_scan, q.forward)
     r = before_problem(1, 9, 2, 3, torch.float64, offsets=[0, 4, 9], device="cuda")
     tensors = [t.requires_grad_() for t in r.forward[:3]]
-    assert torch.autograd.gradcheck(lambda u, lam, x: op.scan_before(u, lam, x, None, False, r.offsets), tensors)
-    torch.library.opcheck(op.scan_before, r.forward)
+    assert torch.autograd.gradcheck(lambda u, lam, x: op.exclusive_scan(u, lam, x, None, False, r.offsets), tensors)
+    torch.library.opcheck(op.exclusive_scan, r.forward)
 
 
 @gpu_only

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linrnn.recurrence.gpu import (
+from linrnn.recurrence.triton_scan import (
     Tile,
     Tiles,
     _add_conj_times,
@@ -51,7 +51,7 @@ def run(
     sum_u: bool = False,
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """As `gpu_long.run`, for a batch without resets: the scan, or with its states as partner that of its gradient."""
+    """As `triton_lookback.run`, for a batch without resets: the scan; with its states as partner, its gradient."""
     batch, length, _, n = u.shape
     back = partner is not None
     rows, block, warps, stages, registers = _tile(u, back)
