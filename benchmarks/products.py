@@ -28,7 +28,8 @@ from linrnn.bench.measure import milliseconds
 from linrnn.bench.train import SIZES
 from linrnn.fast.kernels import elementwise as gpu
 from linrnn.fast.kernels.elementwise import _normal, _sigmoid
-from linrnn.recurrence import triton_scan as recurrence
+from linrnn.recurrence import triton_backend as recurrence
+from linrnn.recurrence.interface import Options
 
 # rows, columns and depth of a tile, warps, pieces on their way; the GLU has two tiles of results
 GLU = [(128, 64, 64, 4, 3), (256, 64, 64, 8, 4), (128, 128, 64, 8, 3)]
@@ -117,7 +118,7 @@ def candidates(batch: int, length: int, H: int, N: int, device: torch.device) ->
 
     def scanned(bias: Tensor | None, later: Tensor | None) -> object:
         u = F.linear(steps(x), B, bias).unflatten(-1, (2, N))
-        return recurrence.scan(u, lam, zero, None, False, None, later)
+        return recurrence.scan(u, lam, zero, Options(), later)
 
     runs: dict[str, Any] = {
         "glu: product": lambda: F.linear(h, W),

@@ -31,7 +31,8 @@ from triton.runtime.jit import KernelInterface
 
 from linrnn.bench.scan import Shape
 from linrnn.paper.figures import style
-from linrnn.recurrence import triton_scan
+from linrnn.recurrence import triton_backend
+from linrnn.recurrence.interface import Options
 
 HOPPER = GPUTarget("cuda", 90, 32)
 TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16"}
@@ -84,9 +85,9 @@ def compiled(shape: Shape, way: str, tile: tuple[int, ...], registers: int | Non
     launch, KernelInterface.__getitem__ = KernelInterface.__getitem__, lower
     try:
         if way == "forward":
-            triton_scan.scan(u, lam, state, None, False)
+            triton_backend.scan(u, lam, state, Options())
         else:
-            triton_scan.scan_backward(u, state, u, lam, state, None, False)
+            triton_backend.scan_backward(u, state, u, lam, state, Options())
     finally:
         KernelInterface.__getitem__ = launch
     code: bytes = found[0].asm["cubin"]

@@ -20,12 +20,13 @@ from torch import Tensor
 
 from linrnn.bench.measure import copy, milliseconds
 from linrnn.bench.scan import TENSORS, useful_bytes
-from linrnn.recurrence import triton_lookback, triton_scan
-from linrnn.util import launch
+from linrnn.recurrence import triton_backend, triton_common
+from linrnn.recurrence.backend import dependent_launch
+from linrnn.recurrence.interface import Options
 
 SHAPES = ["32x2048x256", "256x128x256", "4x8192x256", "1x131072x512", "1x1048576x16", "32x4096x192", "64x128x1024"]
 Sum = Callable[[Tensor], Tensor]
-OWN, EARLY = launch.sum_partials, launch.early
+OWN, EARLY = triton_common.sum_partials, dependent_launch
 
 
 def never(_: torch.device) -> bool:
@@ -46,12 +47,12 @@ def microseconds(shape: tuple[int, int, int], dtype: torch.dtype, device: torch.
     lam, zero = 0.7 * torch.rand(2, n, device=device), torch.zeros(batch, 2, n, device=device)
 
     def run(pass_: str, way: str) -> object:
-        module: Any
-        for module in (launch, triton_scan, triton_lookback):
-            module.sum_partials, module.early = WAYS[way]
+        backend: Any = triton_backend
+        common: Any = triton_common
+        backend.sum_partials, common.dependent_launch = WAYS[way]
         if pass_ == "forward":
-            return triton_scan.scan(u, lam, zero, None, False)
-        return triton_scan.scan_backward(u, zero, states, lam, zero, None, False)
+            return triton_backend.scan(u, lam, zero, Options())
+        return triton_backend.scan_backward(u, zero, states, lam, zero, Options())
 
     runs: dict[str, Any] = {f"backward, {way}": lambda way=way: run("backward", way) for way in WAYS}
     runs |= {f"forward, {way}": lambda way=way: run("forward", way) for way in ("own", "own, early")}

@@ -24,13 +24,17 @@ import torch
 
 from linrnn.bench.measure import copy, milliseconds
 from linrnn.bench.scan import SHAPES, Shape, compare, useful_bytes
-from linrnn.recurrence import reference, triton_halves, triton_lookback, triton_scan
+from linrnn.recurrence import plain, triton_backend, triton_halves, triton_lookback, triton_scan
+from linrnn.recurrence.interface import Options
 from linrnn.recurrence.planes import from_planes
 
 KERNELS = ["walk", "halves", "look-back"]
 TOGETHER = 8  # candidates that take turns with a copy
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
-IN_USE = {"forward": dict(triton_scan.FORWARD), "backward": dict(triton_scan.BACKWARD)}  # as they were before `choose`
+IN_USE = {
+    "forward": dict(triton_scan.SCAN_TILES),
+    "backward": dict(triton_scan.SCAN_BACKWARD_TILES),
+}  # as they were before `choose`
 
 
 class Candidate(NamedTuple):
@@ -75,8 +79,8 @@ class Scan(NamedTuple):
 
     def __call__(self) -> tuple[torch.Tensor, ...]:
         choose(self.candidate, self.dtype)
-        run: Any = triton_scan.scan if self.way == "forward" else triton_scan.scan_backward
-        return run(*self.inputs, None, False)  # type: ignore[no-any-return]
+        run: Any = triton_backend.scan if self.way == "forward" else triton_backend.scan_backward
+        return run(*self.inputs, Options())  # type: ignore[no-any-return]
 
 
 def calls(candidate: Candidate, shape: Shape, dtype: torch.dtype, way: str, device: torch.device) -> Scan:
@@ -92,20 +96,24 @@ def calls(candidate: Candidate, shape: Shape, dtype: torch.dtype, way: str, devi
 
 def choose(candidate: Candidate, dtype: torch.dtype) -> None:
     """Let all scans of this type from now on go this way."""
-    triton_scan.FEW[dtype.itemsize], triton_scan.LONG = (1 << 62, 1) if candidate.kernel == "look-back" else (0, 0)
-    triton_halves.MOST = 1 << 62 if candidate.kernel == "halves" else 0
-    triton_lookback.ALONE = {}  # which would be taken instead where there is a single chain
-    tile: Any = ((0, (*candidate.tile, candidate.registers)),)  # for any size
+    few, length = (1 << 62, 1) if candidate.kernel == "look-back" else (0, 0)
+    triton_backend.LOOKBACK_CHANNELS[dtype.itemsize], triton_backend.LOOKBACK_LENGTH = few, length
+    triton_halves.MOST_PROGRAMS = 1 << 62 if candidate.kernel == "halves" else 0
+    triton_lookback.SINGLE_CHAIN_TILES = {}  # which would be taken instead where there is a single chain
+    tile: Any = (*candidate.tile, candidate.registers)
     if candidate.kernel == "halves":
-        triton_halves.FORWARD = triton_halves.BACKWARD = tile
+        halves: Any = triton_halves
+        halves.HALVES_TILES = halves.HALVES_BACKWARD_TILES = ((0, triton_scan.ScanTile(*tile)),)
+    elif candidate.kernel == "walk":
+        triton_scan.SCAN_TILES = triton_scan.SCAN_BACKWARD_TILES = {dtype.itemsize: ((0, triton_scan.ScanTile(*tile)),)}
     else:
-        module: Any = triton_scan if candidate.kernel == "walk" else triton_lookback
-        module.FORWARD[dtype.itemsize] = module.BACKWARD[dtype.itemsize] = tile
+        tiles = {dtype.itemsize: ((0, triton_lookback.LookbackTile(*tile)),)}
+        triton_lookback.LOOKBACK_TILES = triton_lookback.LOOKBACK_BACKWARD_TILES = tiles
 
 
 def fits(candidate: Candidate, shape: Shape, dtype: torch.dtype, way: str, device: torch.device, ahead: int) -> bool:
     """Whether it compiles, runs and is right; what was compiled is kept on disk, for all processes."""
-    triton_lookback.AHEAD = ahead
+    triton_lookback.PREFETCH_DISTANCE = ahead
     torch.set_num_threads(1)
     torch.manual_seed(0)
     try:
@@ -122,20 +130,16 @@ def fits(candidate: Candidate, shape: Shape, dtype: torch.dtype, way: str, devic
 
 def wrong(run: Scan) -> float:
     """How far the results are from the definition's in double precision, the largest number of each being 1."""
-    inputs = [from_planes(x.double()) for x in run.inputs]
-    if run.way == "forward":
-        u, lam, zero = inputs
-        truths = reference.scan(u, lam, zero)
-    else:
-        truths = reference.scan_backward(*inputs)
-    pairs = [(from_planes(answer.double()), truth) for answer, truth in zip(run(), truths, strict=True)]
+    compute: Any = plain.scan if run.way == "forward" else plain.scan_backward
+    truths = compute(*(x.double() for x in run.inputs), Options())
+    pairs = [(from_planes(x.double()), from_planes(y)) for x, y in zip(run(), truths, strict=True)]
     return max(float((answer - truth).abs().max() / truth.abs().max().clamp(min=1e-9)) for answer, truth in pairs)
 
 
 def timed(shape: Shape, dtype: torch.dtype, way: str, kernels: list[str], device: torch.device) -> list[dict[str, Any]]:
     """All tiles that fit, the best first."""
     tried = [each for each in candidates(dtype.itemsize, way) if each.kernel in kernels]
-    workers, ahead = min(len(tried), os.cpu_count() or 1), triton_lookback.AHEAD
+    workers, ahead = min(len(tried), os.cpu_count() or 1), triton_lookback.PREFETCH_DISTANCE
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         fitting = pool.map(partial(fits, shape=shape, dtype=dtype, way=way, device=device, ahead=ahead), tried)
         kept = [candidate for candidate, fit in zip(tried, fitting, strict=True) if fit]
@@ -158,12 +162,12 @@ def main() -> None:
     parser.add_argument("--dtype", action="append", choices=["bfloat16", "float32"])
     parser.add_argument("--pass", dest="passes", action="append", choices=["forward", "backward"])
     parser.add_argument("--kernel", action="append", choices=KERNELS)
-    parser.add_argument("--ahead", type=int, help="programs of the look-back, instead of AHEAD in `triton_lookback`")
+    parser.add_argument("--ahead", type=int, help="programs, instead of `triton_lookback.PREFETCH_DISTANCE`")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     if arguments.ahead is not None:
-        triton_lookback.AHEAD = arguments.ahead
+        triton_lookback.PREFETCH_DISTANCE = arguments.ahead
     shapes: list[Shape] = list(SHAPES.values())
     if arguments.shape:
         shapes = [(batch, length, n) for batch, length, n in (map(int, each.split("x")) for each in arguments.shape)]

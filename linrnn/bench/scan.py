@@ -19,7 +19,7 @@ import torch
 from linrnn.bench import baselines, measure
 from linrnn.bench.measure import Row
 from linrnn.recurrence import op
-from linrnn.recurrence.planes import spare
+from linrnn.recurrence.planes import state_padding
 
 Shape = tuple[int, int, int]  # batch, length, N
 
@@ -87,7 +87,7 @@ def rows(
 def _scans(shape: Shape, dtype: torch.dtype, device: torch.device) -> dict[str, measure.Run]:
     """Forward and backward on random numbers, in both directions."""
     batch, length, n = shape
-    n += spare(n, dtype, device)  # as layers have them
+    n += state_padding(n, dtype, device)  # as layers have them
     u, states, grad = (torch.randn(batch, length, 2, n, device=device).to(dtype) for _ in range(3))
     radius, phase = torch.rand(n, device=device).sqrt() * 0.999, torch.rand(n, device=device) * 6.28
     lam = torch.stack([radius * phase.cos(), radius * phase.sin()])

@@ -14,7 +14,7 @@ from linrnn.fast.chunks import Weights, chunk_size, chunked, exporting, fold, ma
 from linrnn.recurrence import op, scan_planes, torch_func
 from linrnn.recurrence.affine import affine_scan
 from linrnn.recurrence.op import carry_dtype
-from linrnn.recurrence.planes import from_planes, multiply, spare
+from linrnn.recurrence.planes import from_planes, multiply, state_padding
 from linrnn.util.errors import check_integer, wrong_value
 
 Parameterization = Literal["stable_exp", "exp", "real_imag"]
@@ -301,7 +301,7 @@ def _wide(planes: Planes, dtype: torch.dtype, device: torch.device) -> Planes:
     """With states that stay zero and are not read, where more of them take less time; dtype is that of B·u."""
     lam, B, C, D = planes
     N = lam.shape[-1]
-    more = spare(N, dtype, device)
+    more = state_padding(N, dtype, device)
     if not more:
         return planes
     C = torch.cat([_pad(part, more) for part in C.split(N, dim=-1)], dim=-1)

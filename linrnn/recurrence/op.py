@@ -1,23 +1,20 @@
-"""The scan as PyTorch operators: checks, dispatch by device, autograd, fake kernels."""
+"""The scan as PyTorch operators: checks, autograd, and fake kernels for compilers; the backend computes."""
 
 import functools
-import importlib.util
-import warnings
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from linrnn.recurrence import reference, torch_func
-from linrnn.recurrence.planes import from_planes
+from linrnn.recurrence import backend, derived, torch_func
+from linrnn.recurrence.interface import Options
 from linrnn.util.errors import check_tensor, shape, wrong_type, wrong_value
 
 STORAGE = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def carry_dtype(storage: torch.dtype) -> torch.dtype:
-    """The type in which the state is carried from step to step: float32 or better."""
+    """The dtype of the state during a scan: float32 or better."""
     return torch.float64 if storage == torch.float64 else torch.float32
 
 
@@ -62,13 +59,13 @@ def check_device(name: str, x: Tensor, u: Tensor) -> None:
 def scan(
     u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool, offsets: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """States like u, and the state to hand on, on real planes.
+    """The states and the final state, on real planes.
 
-    With offsets, integers (sequences + 1,), u is a single row of sequences end to end: sequence i has the steps from
-    offsets[i] to offsets[i + 1], at least one, and every step belongs to one. There are no resets, and the initial and
-    final states, (sequences, ...), are those of each. All operators here take offsets.
+    With offsets, integers (sequences + 1,), u is a packed batch, one row of sequences: sequence i has the steps from
+    offsets[i] to offsets[i + 1], at least one, and every step belongs to a sequence. There are no resets, and the
+    initial and final states, (sequences, ...), are those of each sequence. All operators here take offsets.
     """
-    return _kernels(u.device.type).scan(u, lam, initial, resets, reverse, offsets)  # type: ignore[no-any-return]
+    return backend.kernels(u.device).scan(u, lam, initial, Options(resets, reverse, offsets))
 
 
 @torch.library.custom_op("linrnn::scan_backward", mutates_args=())
@@ -83,20 +80,21 @@ def scan_backward(
     offsets: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of u, lam and initial."""
-    kernels = _kernels(states.device.type)
-    return kernels.scan_backward(grad_states, grad_final, states, lam, initial, resets, reverse, offsets)  # type: ignore[no-any-return]
+    options = Options(resets, reverse, offsets)
+    g = backend.kernels(states.device).scan_backward(grad_states, grad_final, states, lam, initial, options)
+    return g.u, g.lam, g.initial
 
 
 @torch.library.custom_op("linrnn::exclusive_scan", mutates_args=())
 def exclusive_scan(
     u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool, offsets: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The state that each step starts from, like u, and the state to hand on, in one direction or both.
+    """The state that each step starts from, like u, and the final state, in one direction or in both.
 
-    On real planes with the directions before them: u is (batch, length, directions, 2, N). The first goes as `reverse`
-    says, a second the other way.
+    The directions precede the planes: u is (batch, length, directions, 2, N). The first direction is that of `reverse`,
+    a second direction is its opposite.
     """
-    return _kernels(u.device.type).exclusive_scan(u, lam, initial, resets, reverse, offsets)  # type: ignore[no-any-return]
+    return backend.kernels(u.device).exclusive_scan(u, lam, initial, Options(resets, reverse, offsets))
 
 
 @torch.library.custom_op("linrnn::exclusive_scan_backward", mutates_args=())
@@ -110,25 +108,9 @@ def exclusive_scan_backward(
     offsets: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of u, lam and initial."""
-    kernels = _kernels(states.device.type)
-    return kernels.exclusive_scan_backward(grad_states, grad_final, states, lam, resets, reverse, offsets)  # type: ignore[no-any-return]
-
-
-@functools.cache
-def _kernels(device: str) -> ModuleType:
-    """The module that computes these operators on this kind of device; Numba and Triton load here."""
-    if device == "cpu":
-        from linrnn.recurrence import numba_scan
-
-        return numba_scan
-    if device == "cuda" and importlib.util.find_spec("triton"):
-        from linrnn.recurrence import triton_scan
-
-        return triton_scan
-    from linrnn.recurrence import plain
-
-    warnings.warn(f"linrnn has no fast scan for {device} here: it runs step by step, slowly", stacklevel=2)
-    return plain
+    options = Options(resets, reverse, offsets)
+    g = backend.kernels(states.device).exclusive_scan_backward(grad_states, grad_final, states, lam, options)
+    return g.u, g.lam, g.initial
 
 
 @scan.register_fake
@@ -151,52 +133,55 @@ def _(
     return states.new_empty(states.shape), lam.new_empty(lam.shape), grad_final.new_empty(grad_final.shape)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     _, lam, initial, resets, reverse, offsets = inputs
-    ctx.save_for_backward(output[0], lam, initial, resets, offsets)  # the states alone: u is not needed again
+    ctx.save_for_backward(output[0], lam, initial, resets, offsets)  # the gradients need the states, not u
     ctx.reverse = reverse
 
 
 def _backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
     states, lam, initial, resets, offsets = ctx.saved_tensors
     if offsets is None and torch_func.active():  # the incoming gradient may be a batch, or have a tangent
-        gradients = torch_func.scan_backward(grad_states, grad_final, states, lam, initial, resets, ctx.reverse)
-    else:
-        torch_func.require_reverse_mode()
-        gradients = scan_backward(grad_states, grad_final, states, lam, initial, resets, ctx.reverse, offsets)
+        options = Options(resets, ctx.reverse)
+        g = torch_func.scan_backward(grad_states, grad_final, states, lam, initial, options)
+        return g.u, g.lam, g.initial, None, None, None
+    torch_func.require_reverse_mode()
+    gradients = scan_backward(grad_states, grad_final, states, lam, initial, resets, ctx.reverse, offsets)
     return *gradients, None, None, None
 
 
-def _before_backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
+def _exclusive_backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
     torch_func.require_reverse_mode()
     states, lam, _, resets, offsets = ctx.saved_tensors
     gradients = exclusive_scan_backward(grad_states, grad_final, states, lam, resets, ctx.reverse, offsets)
     return *gradients, None, None, None
 
 
-def _keep_all(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *tensors, ctx.reverse, offsets = inputs
-    ctx.save_for_backward(*tensors, offsets)
+def _save_all(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    *tensors, resets, ctx.reverse, offsets = inputs
+    ctx.save_for_backward(*tensors, resets, offsets)
 
 
-def _double_backward(definition: Any, ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-    """Rarely wanted, so through the reference: exact, and as slow."""
+def _double_backward(formula: Any, ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradients of the formula for gradients, whose scans are the operator."""
     torch_func.require_reverse_mode()
     *tensors, resets, offsets = ctx.saved_tensors
     with torch.enable_grad():
         inputs = [t.detach().requires_grad_() for t in tensors]
-        planes = (from_planes(t.double()) for t in inputs)
-        outputs = definition(*planes, reverse=ctx.reverse, resets=resets, offsets=offsets)
-        wanted = [from_planes(g.double()) for g in grads]
-        objective = torch.stack([(o.conj() * g).real.sum() for o, g in zip(outputs, wanted, strict=True)])
-        gradients = torch.autograd.grad(objective.sum(), inputs, allow_unused=True)
+        g = formula(_differentiable, *inputs, Options(resets, ctx.reverse, offsets))
+        gradients = torch.autograd.grad((g.u, g.lam, g.initial), inputs, grads, allow_unused=True)
     return *gradients, None, None, None
 
 
-scan.register_autograd(_backward, setup_context=_keep)
-exclusive_scan.register_autograd(_before_backward, setup_context=_keep)
-for operator, definition in (
-    (scan_backward, reference.scan_backward),
-    (exclusive_scan_backward, reference.exclusive_scan_backward),
+def _differentiable(u: Tensor, lam: Tensor, initial: Tensor, options: Options) -> tuple[Tensor, Tensor]:
+    states, final = scan(u, lam, initial, *options)
+    return states, final
+
+
+scan.register_autograd(_backward, setup_context=_save)
+exclusive_scan.register_autograd(_exclusive_backward, setup_context=_save)
+for operator, formula in (
+    (scan_backward, derived.scan_backward),
+    (exclusive_scan_backward, derived.exclusive_scan_backward),
 ):
-    operator.register_autograd(functools.partial(_double_backward, definition), setup_context=_keep_all)
+    operator.register_autograd(functools.partial(_double_backward, formula), setup_context=_save_all)

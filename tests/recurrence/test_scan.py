@@ -19,9 +19,9 @@ from scipy.signal import lfilter
 from torch import Tensor
 
 import linrnn
-from linrnn.recurrence import numba_scan, op, plain, reference
-from linrnn.recurrence.planes import spare
-from tests.recurrence.helpers import before_problem, error, problem
+from linrnn.recurrence import numba_scan, op, reference
+from linrnn.recurrence.planes import state_padding
+from tests.recurrence.helpers import check, error, exclusive_problem, flat, problem, run
 
 SCANS = [pytest.param(linrnn.scan, id="operator"), pytest.param(reference.scan, id="reference")]
 DIRECTIONS = pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
@@ -111,14 +111,7 @@ def test_the_state_before_each_step_as_a_plain_loop(reverse: bool) -> None:
 )
 def test_kernels(dtype: torch.dtype, reverse: bool, resets: float | None, batch: int, length: int, n: int) -> None:
     """Forward and backward kernels against the definition, at odd sizes, in every storage type."""
-    p = problem(batch, length, n, dtype, reverse=reverse, resets=resets)
-    results, gradients = p.oracle()
-    for name, answer, truth in zip(("states", "final"), numba_scan.scan(*p.forward), results, strict=True):
-        assert answer.dtype == (dtype if name == "states" else p.lam.dtype)
-        assert error(answer, truth) < TOLERANCE[dtype], name
-    answers = numba_scan.scan_backward(*p.backward(results[0].to(dtype)))
-    for name, answer, truth in zip(("u", "lam", "initial"), answers, gradients, strict=True):
-        assert error(answer, truth) < TOLERANCE[dtype], f"gradient of {name}"
+    check(numba_scan, problem(batch, length, n, dtype, reverse=reverse, resets=resets), TOLERANCE[dtype])
 
 
 @DIRECTIONS
@@ -127,11 +120,8 @@ def test_large_and_shared_among_threads(reverse: bool, n: int) -> None:
     """Sizes that are written past the cache and split among threads, in both ways to split."""
     for batch in (1, 9):
         p = problem(batch, 9000 // batch, n, torch.float32, reverse=reverse, resets=0.01)
-        assert p.u.nbytes >= numba_scan.STREAM
-        results, gradients = p.oracle()
-        answers = [*numba_scan.scan(*p.forward), *numba_scan.scan_backward(*p.backward(results[0].float()))]
-        for answer, truth in zip(answers, [*results, *gradients], strict=True):
-            assert error(answer, truth) < 1e-5
+        assert p.u.nbytes >= numba_scan.NONTEMPORAL_BYTES
+        check(numba_scan, p, 1e-5)
 
 
 @pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").is_dir(), reason="no larger pages here")
@@ -147,7 +137,7 @@ def test_large_results_ask_for_larger_pages(monkeypatch: pytest.MonkeyPatch) -> 
     lam, initial = torch.zeros(2, 32), torch.zeros(4, 2, 32)
     op.scan(u, lam, initial, None, False)
     assert not asked
-    monkeypatch.setattr(numba_scan, "FRESH", u.nbytes)
+    monkeypatch.setattr(numba_scan, "HUGE_PAGE_BYTES", u.nbytes)
     states, _ = op.scan(u, lam, initial, None, False)
     op.scan_backward(u, initial, u, lam, initial, None, False)
     assert torch.equal(states, u)  # λ is 0
@@ -161,11 +151,9 @@ def test_precision_of_long_sequences() -> None:
     """float32 at length 16,384 and |λ| = 0.9999 stays within 1e-5 of float64, bfloat16 storage within 1e-2."""
     for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 1e-2)):
         p = problem(1, 16384, 24, dtype, radius=(0.9999, 0.9999))
-        exact = p.exact()
-        states, final = numba_scan.scan(*exact.forward)
-        truths = [states, final, *numba_scan.scan_backward(*exact.backward(states))]
-        answers = [*numba_scan.scan(*p.forward), *numba_scan.scan_backward(*p.backward(states.to(dtype)))]
-        assert max(error(answer, truth) for answer, truth in zip(answers, truths, strict=True)) < tolerance
+        truths = run(numba_scan, p.exact())
+        answers = run(numba_scan, p, truths[0].to(dtype))
+        assert max(error(answer, truth) for answer, truth in zip(answers[:5], truths, strict=False)) < tolerance
 
 
 @settings(deadline=None, max_examples=30)
@@ -241,7 +229,7 @@ def test_gradcheck(reverse: bool, resets: float | None) -> None:
 def test_gradcheck_of_the_states_before_each_step(
     reverse: bool, resets: float | None, length: int, directions: int
 ) -> None:
-    p = before_problem(2, length, directions, 2, reverse=reverse, resets=resets)
+    p = exclusive_problem(2, length, directions, 2, reverse=reverse, resets=resets)
     planes = [t.requires_grad_() for t in (p.u, p.lam, p.initial)]
 
     def operator(u: Tensor, lam: Tensor, initial: Tensor) -> Any:
@@ -257,7 +245,7 @@ def test_sequences_end_to_end(reverse: bool) -> None:
     offsets = [0, 1, 4]
     p, q = (
         problem(1, 4, 2, reverse=reverse, offsets=offsets),
-        before_problem(1, 4, 2, 1, reverse=reverse, offsets=offsets),
+        exclusive_problem(1, 4, 2, 1, reverse=reverse, offsets=offsets),
     )
     for operator, row in ((op.scan, p), (op.exclusive_scan, q)):
         planes = [t.requires_grad_() for t in (row.u, row.lam, row.initial)]
@@ -279,16 +267,16 @@ def test_opcheck() -> None:
         p = problem(2, 6, 3, torch.float32, resets=resets)
         for t in (p.u, p.lam, p.initial):
             t.requires_grad_()
-        torch.library.opcheck(op.scan, p.forward)
-        torch.library.opcheck(op.scan_backward, p.backward(torch.randn(2, 6, 2, 3)))
-    q = before_problem(2, 3, 2, 3, torch.float32, resets=0.3)
+        torch.library.opcheck(op.scan, flat(p.forward))
+        torch.library.opcheck(op.scan_backward, flat(p.backward(torch.randn(2, 6, 2, 3))))
+    q = exclusive_problem(2, 3, 2, 3, torch.float32, resets=0.3)
     for t in (q.u, q.lam, q.initial):
         t.requires_grad_()
-    torch.library.opcheck(op.exclusive_scan, q.forward)
-    torch.library.opcheck(op.exclusive_scan_backward, q.backward(torch.randn(2, 3, 2, 2, 3)))
+    torch.library.opcheck(op.exclusive_scan, flat(q.forward))
+    torch.library.opcheck(op.exclusive_scan_backward, flat(q.backward(torch.randn(2, 3, 2, 2, 3))))
     row = problem(1, 6, 3, torch.float32, offsets=[0, 2, 6])
     row.u.requires_grad_()
-    torch.library.opcheck(op.scan, row.forward)
+    torch.library.opcheck(op.scan, flat(row.forward))
 
 
 def test_unused_results_and_inputs_without_gradient() -> None:
@@ -325,7 +313,7 @@ def test_states_up_to_whole_sectors(reverse: bool, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(linrnn.recurrence, "scan_planes", scan_planes)
     for more in (0, 3):
-        monkeypatch.setattr(linrnn.recurrence, "spare", lambda *_, more=more: more)
+        monkeypatch.setattr(linrnn.recurrence, "state_padding", lambda *_, more=more: more)
         states, final = linrnn.scan(inputs[0].conj(), *inputs[1:], reverse=reverse)
         loss = (states.abs() ** 2).sum() + final.real.sum()
         results.append((states, final, *torch.autograd.grad(loss, inputs)))
@@ -335,9 +323,9 @@ def test_states_up_to_whole_sectors(reverse: bool, monkeypatch: pytest.MonkeyPat
 
 def test_how_many_states_make_whole_sectors() -> None:
     gpu = torch.device("cuda")
-    assert [spare(n, torch.bfloat16, gpu) for n in (1, 16, 24, 250)] == [15, 0, 8, 6]
-    assert [spare(n, torch.float32, gpu) for n in (1, 16, 24, 250)] == [15, 0, 0, 6]
-    assert spare(250, torch.float32, torch.device("cpu")) == 0
+    assert [state_padding(n, torch.bfloat16, gpu) for n in (1, 16, 24, 250)] == [15, 0, 8, 6]
+    assert [state_padding(n, torch.float32, gpu) for n in (1, 16, 24, 250)] == [15, 0, 0, 6]
+    assert state_padding(250, torch.float32, torch.device("cpu")) == 0
 
 
 def test_same_inputs_same_bits_with_any_number_of_threads() -> None:
@@ -347,7 +335,7 @@ def test_same_inputs_same_bits_with_any_number_of_threads() -> None:
         results = []
         for threads in (1, 2, 3, 8):
             torch.set_num_threads(threads)
-            results.append([*numba_scan.scan(*p.forward), *numba_scan.scan_backward(*p.backward(p.u))])
+            results.append(run(numba_scan, p))
     finally:
         torch.set_num_threads(before)
     for other in results[1:]:
@@ -374,12 +362,6 @@ def test_after_a_fork() -> None:
     worker.start()
     assert queue.get(timeout=60)
     worker.join(10)
-
-
-def test_the_fallback_equals_the_kernels() -> None:
-    p = problem(2, 9, 3, torch.float32, resets=0.2)
-    for answer, truth in zip(plain.scan(*p.forward), numba_scan.scan(*p.forward), strict=True):
-        assert error(answer, truth.double()) < 1e-6
 
 
 def test_without_a_place_for_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:

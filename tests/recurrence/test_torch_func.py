@@ -16,7 +16,7 @@ import linrnn
 from linrnn.fast import fused
 from linrnn.recurrence import numba_scan, op, reference, torch_func
 from linrnn.recurrence.planes import from_planes, to_planes
-from tests.recurrence.helpers import Problem, before_problem, error, problem
+from tests.recurrence.helpers import Problem, error, exclusive_problem, problem
 
 Scan = Callable[..., tuple[Tensor, Tensor]]
 DIRECTIONS = pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
@@ -259,7 +259,7 @@ def test_gradients_of_a_scan_from_before(reverse: bool, resets: float | None) ->
 
 
 def test_what_has_no_tangents_raises() -> None:
-    q = before_problem(1, 3, 1, 2)
+    q = exclusive_problem(1, 3, 1, 2)
     states, _ = op.exclusive_scan(q.u.requires_grad_(), q.lam, q.initial, None, False)
     p = problem(1, 3, 2)
     with forward_ad.dual_level():

@@ -7,7 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linrnn.util.launch import ASSEMBLY, FUSED, on, settle, sum_partials
+from linrnn.recurrence.triton_common import sum_partials
+from linrnn.util.launch import ASSEMBLY, FUSED, on, settle
 
 
 class Tile(NamedTuple):
