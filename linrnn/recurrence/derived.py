@@ -31,7 +31,7 @@ def scan_backward(
     ∂L/∂λ = Σ_k conj(x_{k-1})·g_k.
     """
     if states.shape[1] == 0:
-        sums = stack_sums(torch.zeros_like(lam), grad_states, sum_u)
+        sums = stack_sums(0 * lam, grad_states, sum_u)  # zero, and part of the graph
         return Gradients(grad_states.clone(), sums, grad_final.clone())
     if options.reverse and options.resets is not None:  # the final state is cut off from the first step
         grad_final = grad_final.masked_fill(options.resets[:, :1, None], 0)

@@ -24,7 +24,7 @@ def in_chunks(monkeypatch: pytest.MonkeyPatch, c: int, states: int = 1) -> None:
     """And with states up to a multiple, as on a GPU."""
     monkeypatch.setattr(linrnn.LRU, "_chunk", lambda self, u: c)
     monkeypatch.setattr(lru, "LARGE", 0)
-    monkeypatch.setattr(lru, "spare", lambda n, dtype, device: -n % states)
+    monkeypatch.setattr(lru, "state_padding", lambda n, dtype, device: -n % states)
 
 
 @pytest.mark.parametrize(("c", "states"), [(2, 1), (4, 1), (16, 1), (1, 4), (2, 4)])
