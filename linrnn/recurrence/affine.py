@@ -33,13 +33,11 @@ def affine_scan(
         weight, bias: in the dtype of v, (2N, features) and (2N,); if exclusive, 2N for each direction.
         lam, initial, offsets: as in `op`; after its first dimension, initial has the shape of a step of u.
     """
-    kernels, options = backend.kernels(v.device), Options(offsets=offsets)
+    kernels, options = backend.kernels(v.device), Options(offsets=offsets, exclusive=exclusive)
     step = initial.shape[1:]
-    inside = not exclusive and kernels.adds_bias(v.new_empty(*v.shape[:2], *step, device="meta"), options)
+    inside = kernels.adds_bias(v.new_empty(*v.shape[:2], *step, device="meta"), options)
     with torch.autocast(v.device.type, enabled=False):
         u = F.linear(v, weight, None if inside else bias).unflatten(-1, step)
-    if exclusive:
-        return kernels.exclusive_scan(u, lam, initial, options)
     return kernels.scan(u, lam, initial, options, bias.view(step) if inside else None)
 
 
@@ -54,10 +52,9 @@ def affine_scan_backward(
     offsets: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The parts of `Gradients`: ∂L/∂u, the sums with dλ and the gradient of the bias, and the gradient of initial."""
-    kernels, options = backend.kernels(states.device), Options(offsets=offsets)
-    if exclusive:  # the initial state is one of the states
-        return kernels.exclusive_scan_backward(grad_states, grad_final, states, lam, options, sum_u=True)
-    return kernels.scan_backward(grad_states, grad_final, states, lam, initial, options, sum_u=True)
+    kernels, options = backend.kernels(states.device), Options(offsets=offsets, exclusive=exclusive)
+    start = None if exclusive else initial
+    return kernels.scan_backward(grad_states, grad_final, states, lam, start, options, sum_u=True)
 
 
 @affine_scan.register_fake

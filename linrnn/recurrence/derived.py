@@ -21,7 +21,7 @@ def scan_backward(
     grad_final: Tensor,
     states: Tensor,
     lam: Tensor,
-    initial: Tensor,
+    initial: Tensor | None,
     options: Options,
     sum_u: bool = False,
 ) -> Gradients:
@@ -29,47 +29,37 @@ def scan_backward(
 
     With g_k the whole gradient of x_k: g_k = ∂L/∂x_k + conj(λ)·g_{k+1}, ∂L/∂u_k = g_k and
     ∂L/∂λ = Σ_k conj(x_{k-1})·g_k.
+
+    Of an exclusive scan, z_k = x_{k-1}: the whole gradient of z_k, ∂L/∂z_k + conj(λ)·g_k, goes to x_{k-1} unless the
+    link is cut. So the gradients are an exclusive scan too, and ∂L/∂λ = Σ_k conj(z_k)·g_k.
     """
     if states.shape[1] == 0:
         sums = stack_sums(0 * lam, grad_states, sum_u)  # zero, and part of the graph
         return Gradients(grad_states.clone(), sums, grad_final.clone())
-    if options.reverse and options.resets is not None:  # the final state is cut off from the first step
-        grad_final = grad_final.masked_fill(options.resets[:, :1, None], 0)
-    _, last = _ends(states, options)
-    given = grad_states.to(lam.dtype).index_add(1, last, _by_step(grad_final, options))
-    g, g_first = scan(given, conj(lam), torch.zeros_like(initial), options.reversed())
-    grad_lam = multiply(conj(previous(states, initial, options)), g).sum((0, 1))
-    return Gradients(g.to(states.dtype), stack_sums(grad_lam, g, sum_u), multiply(conj(lam), g_first))
+    given, back = grad_states.to(lam.dtype), options.reversed()
+    if initial is None:
+        g, grad_initial = exclusive_scan(scan, given, conj(lam), grad_final, back)
+        before = states.to(lam.dtype)
+    else:
+        if options.reverse and options.resets is not None:  # a reset cuts the final state off from the first step
+            grad_final = grad_final.masked_fill(options.resets[:, :1, None], 0)
+        _, last = _ends(states, options)
+        given = given.index_add(1, last, _by_step(grad_final, options))
+        g, first = scan(given, conj(lam), torch.zeros_like(initial), back)
+        before, grad_initial = previous(states, initial, options), multiply(conj(lam), first)
+    grad_lam = multiply(conj(before), g).flatten(0, -3).sum(0)
+    return Gradients(g.to(states.dtype), stack_sums(grad_lam, g, sum_u), grad_initial)
 
 
 def exclusive_scan(scan: Scan, u: Tensor, lam: Tensor, initial: Tensor, options: Options) -> tuple[Tensor, Tensor]:
-    """The state that each step starts from, for each direction: (batch, length, directions, 2, N)."""
+    """The state that each step starts from, for each direction."""
     states, finals = [], []
     for direction, (u_, initial_) in enumerate(zip(u.unbind(2), initial.unbind(1), strict=True)):
-        each = options.reversed() if direction else options
+        each = Options(options.resets, options.reverse != bool(direction), options.offsets)
         after, final = scan(u_.to(lam.dtype), lam, initial_, each)
         states.append(previous(after, initial_, each))
         finals.append(final)
     return torch.stack(states, dim=2).to(u.dtype), torch.stack(finals, dim=1)
-
-
-def exclusive_scan_backward(
-    scan: Scan,
-    grad_states: Tensor,
-    grad_final: Tensor,
-    states: Tensor,
-    lam: Tensor,
-    options: Options,
-    sum_u: bool = False,
-) -> Gradients:
-    """The gradients of the exclusive scan: an exclusive scan with conj(λ), in the other direction.
-
-    With z_k the state before step k, x_k = λ·z_k + u_k. The whole gradient of z_k, ∂L/∂z_k + conj(λ)·g_k, goes to
-    x_{k-1} unless the link is cut: it is g_{k-1} = ∂L/∂u_{k-1}. And ∂L/∂λ = Σ_k conj(z_k)·g_k.
-    """
-    g, grad_initial = exclusive_scan(scan, grad_states.to(lam.dtype), conj(lam), grad_final, options.reversed())
-    grad_lam = multiply(conj(states.to(lam.dtype)), g).sum((0, 1, 2))
-    return Gradients(g.to(states.dtype), stack_sums(grad_lam, g, sum_u), grad_initial)
 
 
 def packed_scan(scan: Scan, u: Tensor, lam: Tensor, initial: Tensor, options: Options) -> tuple[Tensor, Tensor]:

@@ -6,11 +6,14 @@ from torch import Tensor
 
 
 class Options(NamedTuple):
-    """The direction of a scan, and where its sequences begin."""
+    """What a scan gives, in which direction, and where its sequences begin."""
 
     resets: Tensor | None = None  # bool (batch, length), true where a new sequence starts
     reverse: bool = False  # from the last step to the first
     offsets: Tensor | None = None  # integers (sequences + 1,), the bounds of a packed batch; then there are no resets
+    exclusive: bool = (
+        False  # the state before each step, in one direction or both: u is (batch, length, directions, 2, N)
+    )
 
     def reversed(self) -> "Options":
         return self._replace(reverse=not self.reverse)
@@ -50,22 +53,8 @@ class Kernels(Protocol):
         grad_final: Tensor,
         states: Tensor,
         lam: Tensor,
-        initial: Tensor,
+        initial: Tensor | None,
         options: Options,
         sum_u: bool = False,
     ) -> Gradients:
-        """The gradients of a scan with these options."""
-
-    def exclusive_scan(self, u: Tensor, lam: Tensor, initial: Tensor, options: Options) -> tuple[Tensor, Tensor]:
-        """The state that each step starts from, and the final state, in one direction or in both."""
-
-    def exclusive_scan_backward(
-        self,
-        grad_states: Tensor,
-        grad_final: Tensor,
-        states: Tensor,
-        lam: Tensor,
-        options: Options,
-        sum_u: bool = False,
-    ) -> Gradients:
-        """The gradients of an exclusive scan with these options."""
+        """The gradients of the scan with these options; of an exclusive scan, initial is None."""

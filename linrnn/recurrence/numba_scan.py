@@ -43,6 +43,8 @@ def scan(
 ) -> tuple[Tensor, Tensor]:
     if bias is not None:
         u = u + bias
+    if options.exclusive:
+        return derived.exclusive_scan(scan, u, lam, initial, options)
     if options.offsets is not None:
         return derived.packed_scan(scan, u, lam, initial, options)
     states = _empty(u.shape, lam.dtype)
@@ -61,11 +63,11 @@ def scan_backward(
     grad_final: Tensor,
     states: Tensor,
     lam: Tensor,
-    initial: Tensor,
+    initial: Tensor | None,
     options: Options,
     sum_u: bool = False,
 ) -> Gradients:
-    if options.offsets is not None:
+    if initial is None or options.offsets is not None:
         return derived.scan_backward(scan, grad_states, grad_final, states, lam, initial, options, sum_u)
     grad_u = _empty(states.shape, lam.dtype)
     carry = grad_final.clone(memory_format=torch.contiguous_format)
@@ -76,10 +78,6 @@ def scan_backward(
     _run(_scan_backward, states, [*arrays, _flags(options.resets), options.reverse, *outputs, _nontemporal(grad_u)])
     sums = derived.stack_sums(grad_lam.sum(dim=0).to(lam.dtype), grad_u, sum_u)
     return Gradients(grad_u.to(states.dtype), sums, carry)
-
-
-exclusive_scan = functools.partial(derived.exclusive_scan, scan)
-exclusive_scan_backward = functools.partial(derived.exclusive_scan_backward, scan)
 
 
 def _empty(shape: torch.Size, dtype: torch.dtype) -> Tensor:

@@ -68,23 +68,6 @@ def scan(
     return backend.kernels(u.device).scan(u, lam, initial, Options(resets, reverse, offsets))
 
 
-@torch.library.custom_op("linrnn::scan_backward", mutates_args=())
-def scan_backward(
-    grad_states: Tensor,
-    grad_final: Tensor,
-    states: Tensor,
-    lam: Tensor,
-    initial: Tensor,
-    resets: Tensor | None,
-    reverse: bool,
-    offsets: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of u, lam and initial."""
-    options = Options(resets, reverse, offsets)
-    g = backend.kernels(states.device).scan_backward(grad_states, grad_final, states, lam, initial, options)
-    return g.u, g.lam, g.initial
-
-
 @torch.library.custom_op("linrnn::exclusive_scan", mutates_args=())
 def exclusive_scan(
     u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool, offsets: Tensor | None = None
@@ -94,22 +77,23 @@ def exclusive_scan(
     The directions precede the planes: u is (batch, length, directions, 2, N). The first direction is that of `reverse`,
     a second direction is its opposite.
     """
-    return backend.kernels(u.device).exclusive_scan(u, lam, initial, Options(resets, reverse, offsets))
+    return backend.kernels(u.device).scan(u, lam, initial, Options(resets, reverse, offsets, exclusive=True))
 
 
-@torch.library.custom_op("linrnn::exclusive_scan_backward", mutates_args=())
-def exclusive_scan_backward(
+@torch.library.custom_op("linrnn::scan_backward", mutates_args=())
+def scan_backward(
     grad_states: Tensor,
     grad_final: Tensor,
     states: Tensor,
     lam: Tensor,
+    initial: Tensor | None,
     resets: Tensor | None,
     reverse: bool,
     offsets: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of u, lam and initial."""
-    options = Options(resets, reverse, offsets)
-    g = backend.kernels(states.device).exclusive_scan_backward(grad_states, grad_final, states, lam, options)
+    """The gradients of u, lam and initial; of an exclusive scan if initial is None."""
+    options = Options(resets, reverse, offsets, exclusive=initial is None)
+    g = backend.kernels(states.device).scan_backward(grad_states, grad_final, states, lam, initial, options)
     return g.u, g.lam, g.initial
 
 
@@ -121,27 +105,19 @@ def _(u: Tensor, lam: Tensor, initial: Tensor, *_: object, **__: object) -> tupl
 
 @scan_backward.register_fake
 def _(
-    grad_states: Tensor, grad_final: Tensor, states: Tensor, lam: Tensor, initial: Tensor, *_: object
-) -> tuple[Tensor, Tensor, Tensor]:
-    return states.new_empty(states.shape), lam.new_empty(lam.shape), initial.new_empty(initial.shape)
-
-
-@exclusive_scan_backward.register_fake
-def _(
     grad_states: Tensor, grad_final: Tensor, states: Tensor, lam: Tensor, *_: object
 ) -> tuple[Tensor, Tensor, Tensor]:
     return states.new_empty(states.shape), lam.new_empty(lam.shape), grad_final.new_empty(grad_final.shape)
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    _, lam, initial, resets, reverse, offsets = inputs
-    ctx.save_for_backward(output[0], lam, initial, resets, offsets)  # the gradients need the states, not u
-    ctx.reverse = reverse
+def _save(exclusive: bool, ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    _, lam, initial, resets, ctx.reverse, offsets = inputs  # the gradients need the states, not u
+    ctx.save_for_backward(output[0], lam, None if exclusive else initial, resets, offsets)
 
 
 def _backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
     states, lam, initial, resets, offsets = ctx.saved_tensors
-    if offsets is None and torch_func.active():  # the incoming gradient may be a batch, or have a tangent
+    if initial is not None and offsets is None and torch_func.active():  # gradients may be batches or have tangents
         options = Options(resets, ctx.reverse)
         g = torch_func.scan_backward(grad_states, grad_final, states, lam, initial, options)
         return g.u, g.lam, g.initial, None, None, None
@@ -150,38 +126,30 @@ def _backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor
     return *gradients, None, None, None
 
 
-def _exclusive_backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
-    torch_func.require_reverse_mode()
-    states, lam, _, resets, offsets = ctx.saved_tensors
-    gradients = exclusive_scan_backward(grad_states, grad_final, states, lam, resets, ctx.reverse, offsets)
-    return *gradients, None, None, None
-
-
 def _save_all(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     *tensors, resets, ctx.reverse, offsets = inputs
     ctx.save_for_backward(*tensors, resets, offsets)
 
 
-def _double_backward(formula: Any, ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+def _double_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     """The gradients of the formula for gradients, whose scans are the operator."""
     torch_func.require_reverse_mode()
     *tensors, resets, offsets = ctx.saved_tensors
+    inputs: Any = [None if t is None else t.detach().requires_grad_() for t in tensors]
+    grad_states, grad_final, states, lam, initial = inputs
+    options = Options(resets, ctx.reverse, offsets, exclusive=initial is None)
     with torch.enable_grad():
-        inputs = [t.detach().requires_grad_() for t in tensors]
-        g = formula(_differentiable, *inputs, Options(resets, ctx.reverse, offsets))
-        gradients = torch.autograd.grad((g.u, g.lam, g.initial), inputs, grads, allow_unused=True)
-    return *gradients, None, None, None
+        g = derived.scan_backward(_differentiable, grad_states, grad_final, states, lam, initial, options)
+        wanted = [t for t in inputs if t is not None]
+        gradients = torch.autograd.grad((g.u, g.lam, g.initial), wanted, grads, allow_unused=True)
+    return *gradients, *[None] * (8 - len(gradients))
 
 
 def _differentiable(u: Tensor, lam: Tensor, initial: Tensor, options: Options) -> tuple[Tensor, Tensor]:
-    states, final = scan(u, lam, initial, *options)
+    states, final = scan(u, lam, initial, options.resets, options.reverse, options.offsets)
     return states, final
 
 
-scan.register_autograd(_backward, setup_context=_save)
-exclusive_scan.register_autograd(_exclusive_backward, setup_context=_save)
-for operator, formula in (
-    (scan_backward, derived.scan_backward),
-    (exclusive_scan_backward, derived.exclusive_scan_backward),
-):
-    operator.register_autograd(functools.partial(_double_backward, formula), setup_context=_save_all)
+for operator, exclusive in ((scan, False), (exclusive_scan, True)):
+    operator.register_autograd(_backward, setup_context=functools.partial(_save, exclusive))
+scan_backward.register_autograd(_double_backward, setup_context=_save_all)

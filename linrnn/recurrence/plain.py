@@ -26,6 +26,8 @@ def scan(
     x = u.to(lam.dtype) if bias is None else u.to(lam.dtype) + bias
     if u.numel() == 0:
         return u.clone(), initial.clone()
+    if options.exclusive:
+        return derived.exclusive_scan(scan, u, lam, initial, options)
     if options.offsets is not None:
         states, final = derived.packed_scan(scan, x, lam, initial, options)
         return states.to(u.dtype), final
@@ -49,8 +51,6 @@ def adds_bias(u: Tensor, options: Options) -> bool:
 
 
 scan_backward = functools.partial(derived.scan_backward, scan)
-exclusive_scan = functools.partial(derived.exclusive_scan, scan)
-exclusive_scan_backward = functools.partial(derived.exclusive_scan_backward, scan)
 
 
 def _from_zero(x: Tensor, lam: Tensor, cut: Tensor | None) -> Tensor:

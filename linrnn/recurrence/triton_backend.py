@@ -28,7 +28,7 @@ def scan(
 
 def adds_bias(u: Tensor, options: Options) -> bool:
     """The look-back has no registers left for a bias."""
-    return not _few(Task(u, u, u, options))
+    return not options.exclusive and not _few(Task(u, u, u, options))
 
 
 def scan_backward(
@@ -36,28 +36,12 @@ def scan_backward(
     grad_final: Tensor,
     states: Tensor,
     lam: Tensor,
-    initial: Tensor,
+    initial: Tensor | None,
     options: Options,
     sum_u: bool = False,
 ) -> Gradients:
-    task = Task(grad_states, lam, grad_final, options.reversed(), states=states, initial=initial, sum_u=sum_u)
-    return _gradients(task)
-
-
-def exclusive_scan(u: Tensor, lam: Tensor, initial: Tensor, options: Options) -> tuple[Tensor, Tensor]:
-    result = _run(Task(u, lam, initial, options, exclusive=True))
-    return result.states, result.final
-
-
-def exclusive_scan_backward(
-    grad_states: Tensor, grad_final: Tensor, states: Tensor, lam: Tensor, options: Options, sum_u: bool = False
-) -> Gradients:
-    task = Task(grad_states, lam, grad_final, options.reversed(), exclusive=True, states=states, sum_u=sum_u)
-    return _gradients(task)
-
-
-def _gradients(task: Task) -> Gradients:
-    result = _run(task)
+    back = options.reversed()
+    result = _run(Task(grad_states, lam, grad_final, back, states=states, initial=initial, sum_u=sum_u))
     assert result.partials is not None
     return Gradients(result.states, sum_partials(result.partials), result.final)
 

@@ -32,7 +32,6 @@ class Task(NamedTuple):
     lam: Tensor
     start: Tensor
     options: Options
-    exclusive: bool = False
     bias: Tensor | None = None  # added to u
     states: Tensor | None = None  # the states of the other scan
     initial: Tensor | None = None  # its initial state, unless it is exclusive
@@ -53,7 +52,7 @@ class Task(NamedTuple):
 
     def switches(self) -> dict[str, Any]:
         """The compile-time arguments that both kernels have."""
-        resets, reverse, offsets = self.options
+        resets, reverse, offsets, _ = self.options
         return {
             "REVERSE": reverse,
             "RESETS": resets is not None,

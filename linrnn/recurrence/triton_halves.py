@@ -32,11 +32,11 @@ MOST_PROGRAMS = 127  # of more, each is fast enough alone
 
 def fits(task: Task) -> bool:
     """Whether there are few programs, of whole tiles."""
-    u, (resets, _, offsets) = task.u, task.options
+    u, (resets, _, offsets, exclusive) = task.u, task.options
     tile = _tile(task)
     whole = u.shape[1] % (2 * tile.steps) == 0 and u.shape[-1] % tile.channels == 0
     few = len(u) * u.shape[-1] // tile.channels <= MOST_PROGRAMS
-    return not task.exclusive and resets is None and offsets is None and u.itemsize == 2 and whole and few
+    return not exclusive and resets is None and offsets is None and u.itemsize == 2 and whole and few
 
 
 def run(task: Task) -> Result:

@@ -87,7 +87,7 @@ def run(task: Task) -> Result:
     shape |= {"DEPENDENT": switches.pop("DEPENDENT"), "CONJUGATE": task.states is not None, **FUSED}
     options = switches | {
         "BACKWARD": task.initial is not None,
-        "EXCLUSIVE": task.exclusive,
+        "EXCLUSIVE": task.options.exclusive,
         "DIRECTIONS": task.directions,
         "SEQUENCES": 1 if offsets is None else triton.next_power_of_2(task.sequences),
         "FULL": offsets is None and u.shape[1] % (tile.steps * tile.segments) == 0,  # all tiles are whole

@@ -74,7 +74,7 @@ def run(task: Task) -> Result:
     with on(task.u.device):
         if task.initial is None:
             options |= {
-                "EXCLUSIVE": task.exclusive,
+                "EXCLUSIVE": task.options.exclusive,
                 "CONJUGATE": task.states is not None,
                 "BIAS": task.bias is not None,
             }

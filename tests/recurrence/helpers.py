@@ -1,9 +1,8 @@
 """Random problems for the scan, its definition on real planes, and how far two answers lie apart."""
 
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -16,9 +15,10 @@ from linrnn.recurrence.planes import from_planes, to_planes
 SUM_TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 
 
-def defined(scan: Callable[..., Any], u: Tensor, lam: Tensor, initial: Tensor, options: Options) -> list[Tensor]:
-    """A definition on real planes; the sequences of a packed batch one by one."""
-    resets, reverse, offsets = options
+def defined(u: Tensor, lam: Tensor, initial: Tensor, options: Options) -> list[Tensor]:
+    """The definition on real planes; the sequences of a packed batch one by one."""
+    resets, reverse, offsets, exclusive = options
+    scan: Any = reference.exclusive_scan if exclusive else reference.scan
     u, lam, initial = (from_planes(t) for t in (u, lam, initial))
     if offsets is None:
         return [to_planes(x) for x in scan(u, lam, initial, reverse=reverse, resets=resets)]
@@ -39,9 +39,6 @@ class Problem:
     grad_states: Tensor
     grad_final: Tensor
 
-    definition: ClassVar[Any] = staticmethod(reference.scan)
-    operators = ("scan", "scan_backward")
-
     @property
     def resets(self) -> Tensor | None:
         return self.options.resets
@@ -60,41 +57,31 @@ class Problem:
         return self.u, self.lam, self.initial, self.options
 
     def backward(self, states: Tensor) -> tuple[Any, ...]:
-        return self.grad_states, self.grad_final, states, self.lam, self.initial, self.options
+        initial = None if self.options.exclusive else self.initial
+        return self.grad_states, self.grad_final, states, self.lam, initial, self.options
 
     def exact(self) -> Self:
         """The same rounded numbers in float64 on the CPU."""
         numbers = ("u", "lam", "initial", "grad_states", "grad_final")
-        resets, reverse, offsets = self.options
-        options = Options(None if resets is None else resets.cpu(), reverse, None if offsets is None else offsets.cpu())
+        resets, offsets = (None if t is None else t.cpu() for t in (self.resets, self.offsets))
+        options = self.options._replace(resets=resets, offsets=offsets)
         return replace(self, options=options, **{name: getattr(self, name).double().cpu() for name in numbers})
 
     def oracle(self) -> tuple[list[Tensor], Gradients]:
         """By the definition and autograd, in float64: (states, final), and the gradients with all sums."""
         exact = self.exact()
         u, lam, initial = inputs = [t.detach().requires_grad_() for t in exact.forward[:3]]
-        results = defined(self.definition, u, lam, initial, exact.options)
+        results = defined(u, lam, initial, exact.options)
         grads = (exact.grad_states, exact.grad_final)
         u, lam, initial = torch.autograd.grad(results, inputs, grads, materialize_grads=True)
         sums = torch.cat([lam.unsqueeze(0), u.sum((0, 1)).view(-1, *lam.shape)])
         return [x.detach() for x in results], Gradients(u, sums, initial)
 
 
-class ExclusiveProblem(Problem):
-    """The arguments of an exclusive scan and of its backward, in one direction or two."""
-
-    definition = staticmethod(reference.exclusive_scan)
-    operators = ("exclusive_scan", "exclusive_scan_backward")
-
-    def backward(self, states: Tensor) -> tuple[Any, ...]:
-        return self.grad_states, self.grad_final, states, self.lam, self.options
-
-
 def run(kernels: Any, p: Problem, states: Tensor | None = None, sum_u: bool = True) -> list[Tensor]:
     """All results of a backend's kernels: states, final, and the gradients given some states, or else these states."""
-    scan, backward = (getattr(kernels, name) for name in p.operators)
-    came, final = scan(*p.forward)
-    g = backward(*p.backward(came if states is None else states), sum_u=sum_u)
+    came, final = kernels.scan(*p.forward)
+    g = kernels.scan_backward(*p.backward(came if states is None else states), sum_u=sum_u)
     return [came, final, g.u, g.lam, g.initial, g.sum_u]
 
 
@@ -113,7 +100,7 @@ def check(kernels: Any, p: Problem, tolerance: float) -> None:
 def flat(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of an operator: without named tuples."""
     *tensors, options = arguments
-    return *tensors, *options
+    return *tensors, *options[:3]
 
 
 def problem(
@@ -144,14 +131,15 @@ def problem(
 
 def exclusive_problem(
     batch: int, length: int, directions: int, n: int, dtype: torch.dtype = torch.float64, **options: Any
-) -> ExclusiveProblem:
-    """As `problem`."""
+) -> Problem:
+    """As `problem`, for an exclusive scan."""
     p = problem(batch, length, directions * n, dtype, **options)
     u, initial, grad_states, grad_final = (
         t.unflatten(-1, (directions, n)).movedim(-2, -3).contiguous()
         for t in (p.u, p.initial, p.grad_states, p.grad_final)
     )
-    return ExclusiveProblem(u, p.lam[:, :n].contiguous(), initial, p.options, grad_states, grad_final)
+    lam, options_ = p.lam[:, :n].contiguous(), p.options._replace(exclusive=True)
+    return Problem(u, lam, initial, options_, grad_states, grad_final)
 
 
 def error(answer: Tensor, truth: Tensor) -> float:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from linrnn.recurrence import backend, op, reference
+from linrnn.recurrence import backend, op
 from linrnn.recurrence.affine import affine_scan
 from linrnn.recurrence.interface import Options
 from linrnn.recurrence.op import carry_dtype
@@ -50,7 +50,7 @@ def definition(
     v: Tensor, weight: Tensor, bias: Tensor, lam: Tensor, initial: Tensor, exclusive: bool, offsets: Tensor | None
 ) -> list[Tensor]:
     u = F.linear(v, weight, bias).unflatten(-1, initial.shape[1:])
-    return defined(reference.exclusive_scan if exclusive else reference.scan, u, lam, initial, Options(offsets=offsets))
+    return defined(u, lam, initial, Options(offsets=offsets, exclusive=exclusive))
 
 
 def run(f: Any, given: list[Any]) -> list[Tensor]:

@@ -105,7 +105,7 @@ for dtype, (few, module, name) in itertools.product(types, modules):
         run(dtype, resets=resets)
     both = torch.zeros(1, 9, 2, 2, 256, dtype=dtype)
     lam = torch.zeros(2, 256, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
-    triton_backend.exclusive_scan_backward(both, both[:, 0].to(lam), both, lam, Options(), sum_u=True)
+    triton_backend.scan_backward(both, both[:, 0].to(lam), both, lam, None, Options(exclusive=True), sum_u=True)
 triton_backend.LOOKBACK_CHANNELS[2] = 0
 for tile in {tile for _, tile in triton_halves.HALVES_TILES + triton_halves.HALVES_BACKWARD_TILES}:
     triton_halves.HALVES_TILES = triton_halves.HALVES_BACKWARD_TILES = ((0, tile),)

@@ -273,7 +273,7 @@ def test_opcheck() -> None:
     for t in (q.u, q.lam, q.initial):
         t.requires_grad_()
     torch.library.opcheck(op.exclusive_scan, flat(q.forward))
-    torch.library.opcheck(op.exclusive_scan_backward, flat(q.backward(torch.randn(2, 3, 2, 2, 3))))
+    torch.library.opcheck(op.scan_backward, flat(q.backward(torch.randn(2, 3, 2, 2, 3))))
     row = problem(1, 6, 3, torch.float32, offsets=[0, 2, 6])
     row.u.requires_grad_()
     torch.library.opcheck(op.scan, flat(row.forward))
