@@ -14,8 +14,9 @@ from linrnn.recurrence import triton_halves, triton_lookback, triton_scan
 from linrnn.recurrence.interface import Gradients, Options
 from linrnn.recurrence.triton_common import Result, Task, sum_partials
 
-# The look-back is faster below so many channels of all sequences, by the bytes of a number, from so many steps on.
-LOOKBACK_CHANNELS = {2: 5000, 4: 4000, 8: 5000}
+# The look-back is faster below so many channels of all sequences, by the bytes of a number, from so many steps on. It
+# has no double precision.
+LOOKBACK_CHANNELS = {2: 5000, 4: 4000}
 LOOKBACK_LENGTH = 1024
 
 
@@ -59,7 +60,7 @@ def _run(task: Task) -> Result:
 
 def _few(task: Task) -> bool:
     """Whether there are too few sequences to fill a GPU, and they are long."""
-    length, channels = task.u.shape[1], LOOKBACK_CHANNELS[task.u.itemsize]
+    length, channels = task.u.shape[1], LOOKBACK_CHANNELS.get(task.u.itemsize, 0)
     if task.options.offsets is not None:
         length //= task.sequences
         channels *= 2  # the longest sequence of a packed batch ends last, and the programs of all others wait

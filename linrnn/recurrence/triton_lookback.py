@@ -52,12 +52,10 @@ LookbackTiles = Mapping[int, tuple[tuple[int, LookbackTile], ...]]
 LOOKBACK_TILES: LookbackTiles = {
     2: ((0, LookbackTile(32, 8, 32, 4, 128)),),
     4: ((0, LookbackTile(16, 8, 32, 4, 128)),),
-    8: ((0, LookbackTile(4, 16, 32, 4, 168)),),
 }
 LOOKBACK_BACKWARD_TILES: LookbackTiles = {
     2: ((24_000_000, LookbackTile(24, 8, 32, 4, 168)), (0, LookbackTile(16, 8, 32, 4, 128))),
     4: ((0, LookbackTile(12, 8, 32, 4, 168)),),
-    8: ((0, LookbackTile(4, 16, 32, 4, 168)),),
 }
 # For the gradient of one sequence with at most SINGLE_CHAIN_CHANNELS channels, which is a single chain of tiles.
 SINGLE_CHAIN_TILES = {2: LookbackTile(32, 4, 32, 2, 255), 4: LookbackTile(16, 4, 32, 2, 255)}
@@ -77,7 +75,7 @@ def run(task: Task) -> Result:
     states, final = torch.empty_like(u), torch.empty_like(task.start)
     powers = lam.new_empty(2 * tile.segments + 1, 2, n)
     words = plan.chains * plan.slots * (2 if task.options.resets is None else 3) * tile.channels
-    slots = torch.empty(words, dtype=torch.int64 if lam.itemsize == 8 else torch.int32, device=u.device)
+    slots = torch.empty(words, dtype=torch.int32, device=u.device)
     partials = None
     if task.states is not None:  # not every tile of a packed batch exists
         new = lam.new_empty if offsets is None else lam.new_zeros

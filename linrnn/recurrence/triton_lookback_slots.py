@@ -10,8 +10,6 @@ A slot needs no flag: it holds EMPTY, which no published number equals, until it
 independently for the numbers it needs.
 """
 
-import re
-
 import triton
 import triton.language as tl
 
@@ -22,7 +20,7 @@ EMPTY = tl.constexpr(-1)  # as a float a NaN; another NaN, -2, is published in i
 # Loads two numbers from each of four tensors ($0 to $7, from $8 to $15) until none is EMPTY: from the first two tensors
 # where $16 and $17 are not 0, from the other two where $18 and $19 are not 0. Two neighbouring numbers, as for every
 # even N, are one load: with many waiting programs, more loads would exceed the bandwidth of the cache.
-AWAIT = """{ .reg .pred p, q, r, s, again, apart; .reg .b64 gap;
+AWAIT = tl.constexpr("""{ .reg .pred p, q, r, s, again, apart; .reg .b64 gap;
 setp.ne.s32 p, $16, 0; setp.ne.s32 q, $17, 0; setp.ne.s32 r, $18, 0; setp.ne.s32 s, $19, 0;
 mov.b32 $0, 0; mov.b32 $1, 0; mov.b32 $2, 0; mov.b32 $3, 0;
 mov.b32 $4, 0; mov.b32 $5, 0; mov.b32 $6, 0; mov.b32 $7, 0;
@@ -50,12 +48,8 @@ setp.eq.s32 q, $1, -1; setp.eq.or.s32 q, $3, -1, q;
 setp.eq.s32 r, $4, -1; setp.eq.or.s32 r, $6, -1, r;
 setp.eq.s32 s, $5, -1; setp.eq.or.s32 s, $7, -1, s;
 or.pred again, p, q; or.pred again, again, r; or.pred again, again, s; @again nanosleep.u32 100; @again bra single;
-there: }"""
-TWICE = {"b32": "b64", "eq.s32": "eq.s64", "or.s32": "or.s64", "gap, 4": "gap, 8"}  # the same for numbers of 64 bits
-AWAIT_32 = tl.constexpr(AWAIT)
-AWAIT_64 = tl.constexpr(re.sub("|".join(TWICE), lambda found: TWICE[found[0]], AWAIT))
-REGISTERS_32 = tl.constexpr(",".join(["=&r"] * 8 + ["l"] * 8 + ["r"] * 4))
-REGISTERS_64 = tl.constexpr(",".join(["=&l"] * 8 + ["l"] * 8 + ["r"] * 4))
+there: }""")
+AWAIT_REGISTERS = tl.constexpr(",".join(["=&r"] * 8 + ["l"] * 8 + ["r"] * 4))
 
 
 @triton.jit
@@ -163,13 +157,9 @@ def _await(one, two, wanted, three, four, wanted_too):
     if not ASSEMBLY:  # the interpreter runs programs in order
         one, two = tl.load(one, mask=wanted, other=0), tl.load(two, mask=wanted, other=0)
         three, four = tl.load(three, mask=wanted_too, other=0), tl.load(four, mask=wanted_too, other=0)
-    elif one.dtype.element_ty == tl.int64:
-        one, two, three, four = tl.inline_asm_elementwise(
-            AWAIT_64, REGISTERS_64, given, (tl.int64, tl.int64, tl.int64, tl.int64), is_pure=False, pack=2
-        )
     else:
         one, two, three, four = tl.inline_asm_elementwise(
-            AWAIT_32, REGISTERS_32, given, (tl.int32, tl.int32, tl.int32, tl.int32), is_pure=False, pack=2
+            AWAIT, AWAIT_REGISTERS, given, (tl.int32, tl.int32, tl.int32, tl.int32), is_pure=False, pack=2
         )
     return one, two, three, four
 

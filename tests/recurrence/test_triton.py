@@ -71,7 +71,7 @@ def use_lookback(monkeypatch: pytest.MonkeyPatch, kernels: ModuleType) -> None:
     monkeypatch.setattr(kernels, "LOOKBACK_LENGTH", 1)
     tile = triton_lookback.LookbackTile(2, 16 if torch.cuda.is_available() else 2, 4, 1, None)
     for name in ("LOOKBACK_TILES", "LOOKBACK_BACKWARD_TILES"):
-        monkeypatch.setattr(triton_lookback, name, dict.fromkeys((2, 4, 8), ((0, tile),)))
+        monkeypatch.setattr(triton_lookback, name, dict.fromkeys((2, 4), ((0, tile),)))
     monkeypatch.setattr(triton_lookback, "SINGLE_CHAIN_TILES", {})
 
 
