@@ -99,7 +99,6 @@ def choose(candidate: Candidate, dtype: torch.dtype) -> None:
     few, length = (1 << 62, 1) if candidate.kernel == "look-back" else (0, 0)
     triton_backend.LOOKBACK_CHANNELS[dtype.itemsize], triton_backend.LOOKBACK_LENGTH = few, length
     triton_halves.MOST_PROGRAMS = 1 << 62 if candidate.kernel == "halves" else 0
-    triton_lookback.SINGLE_CHAIN_TILES = {}  # which would be taken instead where there is a single chain
     tile: Any = (*candidate.tile, candidate.registers)
     if candidate.kernel == "halves":
         halves: Any = triton_halves

@@ -57,9 +57,6 @@ LOOKBACK_BACKWARD_TILES: LookbackTiles = {
     2: ((24_000_000, LookbackTile(24, 8, 32, 4, 168)), (0, LookbackTile(16, 8, 32, 4, 128))),
     4: ((0, LookbackTile(12, 8, 32, 4, 168)),),
 }
-# For the gradient of one sequence with at most SINGLE_CHAIN_CHANNELS channels, which is a single chain of tiles.
-SINGLE_CHAIN_TILES = {2: LookbackTile(32, 4, 32, 2, 255), 4: LookbackTile(16, 4, 32, 2, 255)}
-SINGLE_CHAIN_CHANNELS = 16
 PREFETCH_DISTANCE = 132  # programs between a prefetch into L2 and the load; 0: no prefetch
 CLEAR_WORDS = 1024  # the number of words that a program of `prepare_lookback_kernel` fills
 PREFETCH_ASSEMBLY = tl.constexpr(  # $2 bytes from $1 on, if $3 is not 0
@@ -118,7 +115,9 @@ class _Plan(NamedTuple):
 
 def _plan(task: Task) -> _Plan:
     length, n, directions = task.u.shape[1], task.u.shape[-1], task.directions
-    steps, segments, channels, warps, registers = _tile(task)
+    tiles_by_size = (LOOKBACK_TILES if task.states is None else LOOKBACK_BACKWARD_TILES)[task.u.itemsize]
+    tile = next(tile for numbers, tile in tiles_by_size if task.u.numel() >= numbers)
+    steps, segments, channels, warps, registers = tile
     if task.options.resets is not None:  # a power of two; the time to compile grows with its cube
         steps = 1 << (min(steps, 16).bit_length() - 1)
     block = channels_per_program(channels, n)
@@ -132,15 +131,6 @@ def _plan(task: Task) -> _Plan:
     groups = triton.cdiv(tiles, segments)
     slots = (groups + triton.cdiv(groups, segments)) * segments
     return _Plan(tile, blocks, task.sequences * directions * blocks, tiles, slots)
-
-
-def _tile(task: Task) -> LookbackTile:
-    size, resets = task.u.itemsize, task.options.resets
-    single = task.sequences * task.directions == 1 and task.u.shape[-1] <= SINGLE_CHAIN_CHANNELS
-    if single and task.states is not None and resets is None and size in SINGLE_CHAIN_TILES:
-        return SINGLE_CHAIN_TILES[size]
-    tiles = LOOKBACK_TILES if task.states is None else LOOKBACK_BACKWARD_TILES
-    return next(tile for numbers, tile in tiles[size] if task.u.numel() >= numbers)
 
 
 def _prefetches(task: Task, plan: _Plan) -> bool:

@@ -99,8 +99,6 @@ for dtype, (few, module, name) in itertools.product(types, modules):
     names = f"{name}_TILES", f"{name}_BACKWARD_TILES"
     tiles = [tile for table in names for _, tile in getattr(module, table)[dtype.itemsize]]
     tables = [getattr(module, table) for table in names]
-    if module is triton_lookback and dtype.itemsize in triton_lookback.SINGLE_CHAIN_TILES:
-        tiles.append(triton_lookback.SINGLE_CHAIN_TILES[dtype.itemsize])
     for tile, resets in itertools.product(tiles, (None, torch.zeros(1, 9, dtype=torch.bool))):
         for table in tables:
             table[dtype.itemsize] = ((0, tile),)

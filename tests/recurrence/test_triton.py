@@ -72,7 +72,6 @@ def use_lookback(monkeypatch: pytest.MonkeyPatch, kernels: ModuleType) -> None:
     tile = triton_lookback.LookbackTile(2, 16 if torch.cuda.is_available() else 2, 4, 1, None)
     for name in ("LOOKBACK_TILES", "LOOKBACK_BACKWARD_TILES"):
         monkeypatch.setattr(triton_lookback, name, dict.fromkeys((2, 4), ((0, tile),)))
-    monkeypatch.setattr(triton_lookback, "SINGLE_CHAIN_TILES", {})
 
 
 def test_all_slots_are_emptied(monkeypatch: pytest.MonkeyPatch, kernels: ModuleType) -> None:
@@ -346,7 +345,6 @@ def test_a_constant_input_over_many_tiles(kernels: ModuleType, monkeypatch: pyte
     tile = triton_lookback.LookbackTile(8, 16, 4, 1, None)  # more segments lose more: λ^(steps of a segment) is rounded
     for name in ("LOOKBACK_TILES", "LOOKBACK_BACKWARD_TILES"):
         monkeypatch.setattr(triton_lookback, name, {4: ((0, tile),)})
-    monkeypatch.setattr(triton_lookback, "SINGLE_CHAIN_TILES", {})
     device = "cuda" if torch.cuda.is_available() else "cpu"
     length = 4000 if few or torch.cuda.is_available() else 160
     lam = torch.tensor([[0.9999], [0.0]], device=device).repeat(1, 4)
