@@ -86,7 +86,7 @@ def test_the_definition_as_a_plain_loop() -> None:
 
 
 @DIRECTIONS
-def test_the_state_before_each_step_as_a_plain_loop(reverse: bool) -> None:
+def test_the_exclusive_scan_as_a_plain_loop(reverse: bool) -> None:
     """Two directions: the state that is multiplied by λ at each step, which is none where a sequence starts."""
     u, lam, initial = random(2, 12, 2, 3), eigenvalues(3), random(2, 2, 3)
     resets = torch.rand(2, 12) < 0.3
@@ -226,9 +226,7 @@ def test_gradcheck(reverse: bool, resets: float | None) -> None:
 @DIRECTIONS
 @pytest.mark.parametrize("resets", [None, 0.3], ids=["", "resets"])
 @pytest.mark.parametrize(("length", "directions"), [(4, 2), (1, 1), (0, 2)])
-def test_gradcheck_of_the_states_before_each_step(
-    reverse: bool, resets: float | None, length: int, directions: int
-) -> None:
+def test_gradcheck_of_the_exclusive_scan(reverse: bool, resets: float | None, length: int, directions: int) -> None:
     p = exclusive_problem(2, length, directions, 2, reverse=reverse, resets=resets)
     planes = [t.requires_grad_() for t in (p.u, p.lam, p.initial)]
 
@@ -240,7 +238,7 @@ def test_gradcheck_of_the_states_before_each_step(
 
 
 @DIRECTIONS
-def test_sequences_end_to_end(reverse: bool) -> None:
+def test_packed_batches(reverse: bool) -> None:
     """Each as if it were alone, with its own states before and after; and gradients of every order."""
     offsets = [0, 1, 4]
     p, q = (

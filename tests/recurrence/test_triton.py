@@ -75,7 +75,7 @@ def use_lookback(monkeypatch: pytest.MonkeyPatch, kernels: ModuleType) -> None:
 
 
 def test_all_slots_are_emptied(monkeypatch: pytest.MonkeyPatch, kernels: ModuleType) -> None:
-    """Also those of the last program that does it; what is left over from others is told from what was published."""
+    """Also the slots of the last program: memory may hold numbers of an earlier scan."""
     from linrnn.recurrence import triton_lookback
 
     use_lookback(monkeypatch, kernels)
@@ -141,7 +141,7 @@ def test_long_sequences_of_all_types(kernels: ModuleType, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("n", [1, 2, 4])
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
 def test_long_sequences_anywhere_in_memory(kernels: ModuleType, n: int, reverse: bool) -> None:
-    """What is brought to the cache has to begin at a multiple of 16 bytes; steps of few channels need not."""
+    """A prefetch begins at a multiple of 16 bytes; steps of few channels need not."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     p = problem(1, 4999, n, torch.bfloat16, reverse=reverse, device=device)
     odd = torch.empty(p.u.numel() + 1, dtype=p.u.dtype, device=device)[1:].view_as(p.u)
@@ -151,7 +151,7 @@ def test_long_sequences_anywhere_in_memory(kernels: ModuleType, n: int, reverse:
 
 @pytest.mark.usefixtures("poisoned")
 def test_long_tiles_where_few_steps_are_left(kernels: ModuleType) -> None:
-    """Of 64 steps, but not where many would be left, which are walked one by one."""
+    """Of 64 steps, unless many remaining steps would be tiles of one step."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
 
     def steps(length: int, offsets: list[int] | None = None) -> int:
@@ -218,7 +218,7 @@ def test_sums_over_programs(kernels: ModuleType, count: int, width: int) -> None
     torch.testing.assert_close(kernels.sum_partials(parts), parts.sum(0), rtol=0, atol=1e-9)
 
 
-def test_what_may_be_brought_to_the_cache() -> None:
+def test_what_may_be_prefetched() -> None:
     from linrnn.recurrence.triton_lookback import _aligned
 
     numbers = torch.zeros(1001, dtype=torch.bfloat16)
@@ -229,7 +229,7 @@ def test_what_may_be_brought_to_the_cache() -> None:
 
 
 def test_nan_in_a_long_sequence(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No NaN is taken for a number that is still missing, whatever its bits; a program that waits for it never ends."""
+    """No NaN is taken for an empty slot, whatever its bits; a program that waits for it would never end."""
     use_lookback(monkeypatch, kernels)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     p = problem(1, 19, 3, torch.float32, device=device)
@@ -248,7 +248,7 @@ def test_nan_in_a_long_sequence(kernels: ModuleType, monkeypatch: pytest.MonkeyP
     ("shape", "reverse"),
     [((2, 5, 2, 3), False), ((1, 1, 2, 1), True), ((1, 19, 1, 40), True), ((2, 0, 2, 3), False), ((0, 4, 1, 3), False)],
 )
-def test_states_before_each_step(
+def test_exclusive_scan(
     kernels: ModuleType, dtype: torch.dtype, resets: float | None, shape: tuple[int, int, int, int], reverse: bool
 ) -> None:
     """Batch, length, directions and N; of two directions, one is reverse."""
@@ -269,7 +269,7 @@ def test_several_tiles(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, res
 
 @pytest.mark.usefixtures("poisoned")
 @pytest.mark.parametrize("resets", [None, 0.1], ids=["", "resets"])
-def test_states_before_each_step_of_long_sequences(
+def test_exclusive_scan_of_long_sequences(
     kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, resets: float | None
 ) -> None:
     use_lookback(monkeypatch, kernels)
@@ -279,7 +279,7 @@ def test_states_before_each_step_of_long_sequences(
     check(kernels, p, 1e-5)
 
 
-OFFSETS = [0, 13, 14, 18]  # whole tiles of 4 and a step that is left, a single step
+OFFSETS = [0, 13, 14, 18]  # whole tiles of 4 and a remaining step; a single step
 
 
 @pytest.mark.usefixtures("poisoned")
@@ -288,7 +288,7 @@ OFFSETS = [0, 13, 14, 18]  # whole tiles of 4 and a step that is left, a single 
     [(False, False, False), (True, False, True), (False, True, False), (False, True, True)],
     ids=["one tile", "several tiles", "long", "long, reverse"],
 )
-def test_sequences_end_to_end(
+def test_packed_batches(
     kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, small: bool, long: bool, reverse: bool
 ) -> None:
     if small:
@@ -303,7 +303,7 @@ def test_sequences_end_to_end(
     check(kernels, exclusive_problem(1, 18, 2, 5, torch.float32, **options), 1e-5)
 
 
-def test_nothing_crosses_between_sequences_end_to_end(kernels: ModuleType) -> None:
+def test_nothing_crosses_between_packed_sequences(kernels: ModuleType) -> None:
     """Whatever one of them holds, the others are the same to the last bit."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     p = problem(1, 18, 5, torch.float32, offsets=OFFSETS, device=device)
@@ -322,7 +322,7 @@ def test_nothing_crosses_between_sequences_end_to_end(kernels: ModuleType) -> No
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
 @pytest.mark.parametrize(("sequences", "longest", "n"), [(32, 500, 256), (3, 4500, 100), (16, 3000, 300)])
-def test_sequences_end_to_end_at_real_sizes(
+def test_packed_batches_at_real_sizes(
     kernels: ModuleType, dtype: torch.dtype, reverse: bool, sequences: int, longest: int, n: int
 ) -> None:
     """All but the first are few and long. The same inputs give the same bits."""
@@ -376,7 +376,7 @@ def test_real_sizes(kernels: ModuleType, dtype: torch.dtype, batch: int, length:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("n", [1, 4, 8, 12])
 def test_few_channels(kernels: ModuleType, dtype: torch.dtype, n: int) -> None:
-    """Fewer than layers have on a GPU; batches, and sequences end to end, shorter than a tile or not."""
+    """Fewer than layers have on a GPU; batches and packed batches, shorter than a tile or longer."""
     for shape, offsets in (((8, 12, n), None), ((8, 75, n), None), ((1, 96, n), [0, 12, 18, 25, 37, 96])):
         check(kernels, problem(*shape, dtype, offsets=offsets, device="cuda"), TOLERANCE[dtype])
 
@@ -412,7 +412,7 @@ def check_on_gpu(kernels: ModuleType, p: Problem) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize(("reverse", "resets"), [(False, None), (True, 0.01)], ids=["forward", "reverse, resets"])
 @pytest.mark.parametrize("shape", [(32, 512, 1, 256), (32, 300, 2, 256), (2, 8192, 2, 100), (1, 4000, 1, 40)])
-def test_states_before_each_step_at_real_sizes(
+def test_exclusive_scan_at_real_sizes(
     kernels: ModuleType, dtype: torch.dtype, reverse: bool, resets: float | None, shape: tuple[int, int, int, int]
 ) -> None:
     p = exclusive_problem(*shape, dtype, reverse=reverse, resets=resets, radius=(0.9, 0.9999), device="cuda")
