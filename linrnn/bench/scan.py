@@ -1,10 +1,9 @@
-"""The scan against a copy of the same bytes, and against others' scans.
+"""The scan against a copy of the same bytes, and against the scans of other libraries.
 
-Bytes are counted as useful: each input is read once, each output written once. Forward reads u and writes the states;
-backward reads the gradient and the states and writes a gradient; λ and the carries are too small to count.
+Useful bytes count each input and each output once. The forward pass reads u and writes the states; the backward pass
+reads the gradient and the states and writes a gradient; λ and the initial and final states are too small to count.
 """
 
-import importlib.util
 import itertools
 import math
 import multiprocessing
@@ -18,8 +17,8 @@ import torch
 
 from linrnn.bench import baselines, measure
 from linrnn.bench.measure import Row
-from linrnn.recurrence import op
-from linrnn.recurrence.planes import spare
+from linrnn.recurrence import backend, op
+from linrnn.recurrence.planes import state_padding
 
 Shape = tuple[int, int, int]  # batch, length, N
 
@@ -37,30 +36,29 @@ CPU_SHAPES: dict[str, Shape] = {
     "few states": (8, 4096, 64),
     "one sequence": (1, 16_384, 256),
 }
-ODD: list[Shape] = [(7, 5000, 250), (33, 1000, 770), (3, 100_003, 100)]  # as users have them
-GOAL, SWEEP_GOAL, CPU_GOAL = 0.85, 0.7, 1.5  # of a copy's bandwidth; on a CPU, of its time at most
+ODD: list[Shape] = [(7, 5000, 250), (33, 1000, 770), (3, 100_003, 100)]  # sizes that no tile divides
+GOAL, SWEEP_GOAL, CPU_GOAL = 0.85, 0.7, 1.5  # shares of a copy's bandwidth; on a CPU the multiple of its time
 
 TENSORS = {"forward": 2, "backward": 3}  # of u's size, read or written
 
 
 def sweep(smallest: int = 1 << 26, largest: int = 1 << 29) -> list[Shape]:
-    """Shapes from batch 1 to 256, length 128 to 2^20 and N 16 to 4,096 whose tensors, in float32, have such sizes."""
+    """Shapes from batch 1 to 256, length 128 to 2^20 and N 16 to 4,096 with float32 tensors in this range."""
     sizes = (1, 4, 16, 64, 256), (128, 1024, 8192, 65_536, 1_048_576), (16, 64, 256, 1024, 4096)
     return [shape for shape in itertools.product(*sizes) if smallest <= 8 * math.prod(shape) <= largest] + ODD
 
 
-def useful_bytes(shape: Shape, dtype: torch.dtype, way: str) -> int:
+def useful_bytes(shape: Shape, dtype: torch.dtype, pass_: str) -> int:
     batch, length, n = shape
-    return TENSORS[way] * batch * length * 2 * n * dtype.itemsize
+    return TENSORS[pass_] * batch * length * 2 * n * dtype.itemsize
 
 
 def compile_ahead(shapes: Iterable[Shape], dtypes: Iterable[torch.dtype], device: torch.device) -> None:
-    """Compile the kernels for all shapes and keep them on disk, in as many processes as there are cores.
+    """Compile the Triton kernels for all shapes into Triton's cache on disk, in as many processes as there are cores.
 
-    One after the other, as they would be when each is first measured, those of a sweep take minutes. What fails here
-    fails again where it is measured.
+    One process would take minutes for a sweep. A shape that fails here fails again when it is measured.
     """
-    if importlib.util.find_spec("triton") is None:
+    if not backend.triton(device):
         return
     jobs = list(itertools.product(shapes, dtypes, [device]))
     workers = max(1, min(len(jobs), os.cpu_count() or 1))
@@ -78,16 +76,16 @@ def _run_once(shape: Shape, dtype: torch.dtype, device: torch.device) -> None:
 def rows(
     shapes: Mapping[str, Shape], dtypes: Iterable[torch.dtype], device: torch.device, rounds: int = 30
 ) -> Iterator[list[Row]]:
-    """For each shape and type, four rows: forward and backward, in both directions."""
+    """For each shape and dtype four rows: forward and backward pass, in both directions."""
     for (name, shape), dtype in itertools.product(shapes.items(), dtypes):
         yield _rows_of(name, shape, dtype, device, rounds)
         measure.free(device)
 
 
 def _scans(shape: Shape, dtype: torch.dtype, device: torch.device) -> dict[str, measure.Run]:
-    """Forward and backward on random numbers, in both directions."""
+    """Forward and backward pass on random numbers, in both directions."""
     batch, length, n = shape
-    n += spare(n, dtype, device)  # as layers have them
+    n += state_padding(n, dtype, device)  # as in layers
     u, states, grad = (torch.randn(batch, length, 2, n, device=device).to(dtype) for _ in range(3))
     radius, phase = torch.rand(n, device=device).sqrt() * 0.999, torch.rand(n, device=device) * 6.28
     lam = torch.stack([radius * phase.cos(), radius * phase.sin()])
@@ -101,9 +99,9 @@ def _scans(shape: Shape, dtype: torch.dtype, device: torch.device) -> dict[str, 
 
 def _rows_of(name: str, shape: Shape, dtype: torch.dtype, device: torch.device, rounds: int) -> list[Row]:
     candidates = _scans(shape, dtype, device)
-    for way in TENSORS:
-        candidates[f"copy {way}"] = measure.copy(useful_bytes(shape, dtype, way), device)
-    if device.type == "cpu":  # a larger tensor may cost more to allocate than to copy: the copy of one is scaled
+    for pass_ in TENSORS:
+        candidates[f"copy {pass_}"] = measure.copy(useful_bytes(shape, dtype, pass_), device)
+    if device.type == "cpu":  # to allocate a larger tensor may take longer than to copy it: scale the copy
         del candidates["copy backward"]
     times = measure.milliseconds(candidates, rounds, device)
     times.setdefault("copy backward", times["copy forward"] * TENSORS["backward"] / TENSORS["forward"])
@@ -112,17 +110,17 @@ def _rows_of(name: str, shape: Shape, dtype: torch.dtype, device: torch.device, 
             "name": name,
             "shape": shape,
             "dtype": str(dtype).removeprefix("torch."),
-            "pass": way,
+            "pass": pass_,
             "reverse": reverse,
-            **compare(useful_bytes(shape, dtype, way), times[f"{way} {reverse}"], times[f"copy {way}"]),
+            **compare(useful_bytes(shape, dtype, pass_), times[f"{pass_} {reverse}"], times[f"copy {pass_}"]),
         }
-        for way in TENSORS
+        for pass_ in TENSORS
         for reverse in (False, True)
     ]
 
 
 def compare(moved: int, ms: float, copy_ms: float) -> Row:
-    """Bandwidths in TB/s, and the share of the copy's that was reached; the copy moved as many bytes."""
+    """Bandwidths in TB/s, and the share of the bandwidth of a copy of as many bytes."""
     return {
         "bytes": moved,
         "ms": ms,
@@ -134,17 +132,19 @@ def compare(moved: int, ms: float, copy_ms: float) -> Row:
 
 
 def picture(results: Iterable[Row], path: Path) -> None:
-    """The share of a copy's bandwidth at each shape, from the first step to the last: by type, forward and backward."""
-    from linrnn.util import style  # Matplotlib loads when it is needed
+    """The share of a copy's bandwidth at each shape, from the first step to the last, by dtype and pass."""
+    from linrnn.util import style  # imports Matplotlib
 
-    walked = [row for row in results if not row["reverse"]]
-    names = list(dict.fromkeys(row["name"] for row in walked))
-    kinds = list(dict.fromkeys((row["dtype"], row["pass"]) for row in walked))
+    first_to_last = [row for row in results if not row["reverse"]]
+    names = list(dict.fromkeys(row["name"] for row in first_to_last))
+    kinds = list(dict.fromkeys((row["dtype"], row["pass"]) for row in first_to_last))
     figure, ((axis,),) = style.subplots(1, 1, width=max(5.0, 1.3 * len(names)), height=3.2)
-    for i, (dtype, way) in enumerate(kinds):
-        shares = {row["name"]: 100 * row["share"] for row in walked if (row["dtype"], row["pass"]) == (dtype, way)}
+    for i, (dtype, pass_) in enumerate(kinds):
+        shares = {
+            row["name"]: 100 * row["share"] for row in first_to_last if (row["dtype"], row["pass"]) == (dtype, pass_)
+        }
         places = [names.index(name) + (i - (len(kinds) - 1) / 2) * 0.8 / len(kinds) for name in shares]
-        axis.bar(places, shares.values(), 0.75 / len(kinds), color=style.COLOURS[i], label=f"{dtype}, {way}")
+        axis.bar(places, shares.values(), 0.75 / len(kinds), color=style.COLOURS[i], label=f"{dtype}, {pass_}")
     axis.axhline(100 * GOAL, color=style.BLACK, linestyle=":", linewidth=1)
     axis.set(ylabel="% of a copy of the same bytes", xticks=range(len(names)), xticklabels=names)
     axis.legend(frameon=False, ncols=len(kinds), loc="lower center", bbox_to_anchor=(0.5, 1.0))
@@ -154,7 +154,7 @@ def picture(results: Iterable[Row], path: Path) -> None:
 def baseline_rows(
     shapes: Mapping[str, Shape], ours: Iterable[Row], device: torch.device
 ) -> tuple[list[Row], dict[str, str]]:
-    """Others' scans in complex64 against ours in float32, as times; and of those that are not here, why."""
+    """Times of other scans in complex64 against ours in float32, and why a baseline is missing."""
     both: dict[Shape, dict[str, float]] = {}
     for row in ours:
         if row["dtype"] == "float32" and not row["reverse"]:

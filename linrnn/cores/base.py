@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from linrnn.recurrence import transforms
+from linrnn.recurrence import torch_func
 from linrnn.recurrence.op import carry_dtype, check_device, check_resets
 from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
 
@@ -130,7 +130,7 @@ class Core(nn.Module):
     def _add_Du(self, y: Tensor, u: Tensor) -> Tensor:
         """y + D ⊙ u, in place: the matmul that made y does not store it."""
         u, D = u.to(y.dtype), self.D.to(y.dtype)
-        return y + u * D if transforms.active() else y.addcmul_(u, D)  # under vmap u may have one dimension more than y
+        return y + u * D if torch_func.active() else y.addcmul_(u, D)  # under vmap u may have one dimension more than y
 
     def _sequence(
         self, u: Tensor, state: Tensor | None, lengths: Tensor | None, *args: Any, **kwargs: Any

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrnn.recurrence import transforms
+from linrnn.recurrence import torch_func
 
 
 def convolve(u: Tensor, K: Tensor) -> Tensor:
@@ -22,7 +22,7 @@ def convolve(u: Tensor, K: Tensor) -> Tensor:
         y: (batch, L, H).
     """
     y: Tensor
-    if not transforms.active():
+    if not torch_func.active():
         y = _convolve(u, K)
         return y
     L, n = u.shape[1], _fast_length(2 * u.shape[1])
@@ -64,7 +64,7 @@ def _spectrum(K: Tensor, n: int) -> Tensor:
 
 def conjugate(z: Tensor) -> Tensor:
     """Physical inside operators: PyTorch loses lazy conjugation in the first call of a compiled function."""
-    return z.conj() if transforms.active() else z.conj_physical()  # vmap would turn conj_physical into a loop
+    return z.conj() if torch_func.active() else z.conj_physical()  # vmap would turn conj_physical into a loop
 
 
 def _fast_length(n: int) -> int:
@@ -87,7 +87,7 @@ def _keep(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-    transforms.require_reverse_mode()
+    torch_func.require_reverse_mode()
     gradients: tuple[Tensor, Tensor] = convolve_backward(grad, *ctx.saved_tensors)
     return gradients
 

@@ -28,7 +28,7 @@ from linrnn.cores.base import Core, empty_parameters, output_dtype
 from linrnn.cores.convolution import conjugate, convolve
 from linrnn.cores.lru import Dense
 from linrnn.cores.ssm import divide, times
-from linrnn.recurrence import transforms
+from linrnn.recurrence import torch_func
 from linrnn.recurrence.op import carry_dtype
 from linrnn.util.errors import check_integer
 
@@ -303,7 +303,7 @@ def cauchy(v: Tensor, a: Tensor, length: int) -> Tensor:
     Returns:
         (2, batch, H, length/2 + 1).
     """
-    result: Tensor = (_sums if transforms.active() else _cauchy)(v, a, length)
+    result: Tensor = (_sums if torch_func.active() else _cauchy)(v, a, length)
     return result
 
 
@@ -346,7 +346,7 @@ def _cauchy_matrices(v: Tensor, a: Tensor, length: int) -> Any:
 
 def inverse_fft(x: Tensor, length: int) -> Tensor:
     """Real (..., length) of planes (2, ..., length/2 + 1)."""
-    result: Tensor = (_transform if transforms.active() else _inverse_fft)(x, length)
+    result: Tensor = (_transform if torch_func.active() else _inverse_fft)(x, length)
     return result
 
 
@@ -396,12 +396,12 @@ def _keep_cauchy(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -
 
 
 def _backward_cauchy(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-    transforms.require_reverse_mode()
+    torch_func.require_reverse_mode()
     return *cauchy_backward(grad, *ctx.saved_tensors, ctx.length), None
 
 
 def _backward_inverse_fft(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-    transforms.require_reverse_mode()
+    torch_func.require_reverse_mode()
     return inverse_fft_backward(grad), None
 
 

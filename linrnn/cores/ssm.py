@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from linrnn.cores.base import Core, last_real, output_dtype
 from linrnn.cores.convolution import convolve
 from linrnn.cores.lru import Dense
-from linrnn.recurrence import scan_planes, transforms
+from linrnn.recurrence import scan_planes, torch_func
 from linrnn.recurrence.op import carry_dtype
 from linrnn.recurrence.planes import from_planes, multiply
 from linrnn.util.errors import check_integer, wrong_value
@@ -167,7 +167,7 @@ class DiagonalSSM(Core):
         y: Tensor = convolve(u, K)
         if self.bidirectional:
             return y, None
-        if transforms.active():  # they have no checkpoints
+        if torch_func.active():  # they have no checkpoints
             final = _final(u, powers, b, state, lengths)
         else:  # rarely used in training: recompute it for gradients instead of storing activations
             arguments = (u, powers, b, state, lengths)

@@ -11,7 +11,7 @@ from torch import Tensor
 from linrnn import norm
 from linrnn.fast.kernels import ops
 from linrnn.norm import Moments
-from linrnn.recurrence import backend, transforms
+from linrnn.recurrence import backend, torch_func
 
 
 def gelu_skip(
@@ -87,4 +87,4 @@ def masked(x: Tensor, mask: Tensor | None, segment: Tensor | None = None) -> Ten
 
 def available(x: Tensor) -> bool:
     """Whether the kernels run on x."""
-    return backend.triton(x.device) and x.dtype != torch.float64 and not transforms.active()
+    return backend.triton(x.device) and x.dtype != torch.float64 and not torch_func.active()

@@ -1,10 +1,11 @@
-"""x_k = λ·x_{k-1} + u_k, forward and backward: the one primitive everything stands on."""
+"""The linear recurrence x_k = λ·x_{k-1} + u_k, forward and backward."""
 
 import torch
 from torch import Tensor
 
-from linrnn.recurrence import op, transforms
-from linrnn.recurrence.planes import from_planes, spare, to_planes
+from linrnn.recurrence import op, torch_func
+from linrnn.recurrence.interface import Options
+from linrnn.recurrence.planes import from_planes, state_padding, to_planes
 from linrnn.util.errors import check_tensor, shape, wrong_type, wrong_value
 
 __all__ = ["scan", "scan_planes"]
@@ -21,30 +22,29 @@ def scan(
 ) -> tuple[Tensor, Tensor]:
     """Solve x_k = λ·x_{k-1} + u_k for all steps at once, in complex numbers.
 
-    Differentiable in `u`, `lam` and `initial`, through both results; also in forward mode and by the transforms of
-    torch.func, `vmap` among them. Scanning a sequence in pieces, with each `final` given as the next `initial`, equals
-    scanning the whole.
+    Differentiable in `u`, `lam` and `initial`, through both results, also in forward mode and by the transforms of
+    torch.func. A sequence scanned in pieces, with each `final` as the next `initial`, equals the whole sequence.
 
     Args:
         u: complex (batch, length, N), any length including 0.
         lam: complex (N,), the eigenvalues λ, the same at every step.
         initial: complex (batch, N), the state before the first step; zero if None.
-        reverse: walk from the last step to the first; `initial` is then the state after the last step.
-        resets: bool (batch, length), true where a new sequence starts: no state crosses from the step before it,
-            in either direction. So with `reverse`, a sequence that starts at the very first step hands on zero.
+        reverse: scan from the last step to the first; `initial` is then the state after the last step.
+        resets: bool (batch, length), true where a new sequence starts: no state crosses the link to the step before,
+            in either direction. With `reverse`, `final` is zero for a sequence that starts at the first step.
         group: processes over which the length is split, see below.
 
     Returns:
         states: complex (batch, length, N), every x_k.
-        final: complex (batch, N), the state to hand on: after the last step, or with `reverse` after the first.
+        final: complex (batch, N), the state after the last step, or with `reverse` after the first.
 
-    With a `group`, each process gives the steps that it holds: the parts follow each other in the order of the ranks
-    and may differ in length, also be empty; batch and N are the same for all. `states` are those of its own part,
-    `final` that after all parts, the same on every rank. `initial` is read on the rank where the scan starts: the
-    first, or with `reverse` the last. Gradients are those of the sum of all ranks' losses: of `u`, complete where the
-    part is; of `lam` and `initial`, this rank's share, so that the sum over the ranks is the whole. The call and its
-    backward, of which there is no second one, are collective: all ranks must run them, in the same order. There is no
-    forward mode with a group, and no torch.func.
+    With a `group`, each process passes the steps that it holds. The parts follow each other in the order of the ranks;
+    they may differ in length and may be empty; batch and N are the same for all. `states` belong to the part of the
+    process, `final` is the state after all parts, the same on every rank. `initial` is read on the rank where the scan
+    starts: the first rank, or with `reverse` the last. Gradients are those of the sum of all ranks' losses: complete
+    for `u`, and for `lam` and `initial` the share of this rank, to be summed over the ranks. The call and its backward
+    are collective: all ranks must run them in the same order. A group excludes second derivatives, forward mode and
+    torch.func.
 
     Example:
         >>> lam = torch.polar(torch.tensor([0.9]), torch.tensor([0.0]))
@@ -68,11 +68,11 @@ def scan(
             raise wrong_type(name, f"{u.dtype}, as u", x.dtype)
         if x.shape != expected:
             raise wrong_value(name, f"shape {expected}", shape(x))
-    more = spare(n, lam.real.dtype, u.device)
+    padding = state_padding(n, lam.real.dtype, u.device)
     states, final = scan_planes(
-        to_planes(u, more),
-        to_planes(lam, more),
-        None if initial is None else to_planes(initial, more),
+        to_planes(u, padding),
+        to_planes(lam, padding),
+        None if initial is None else to_planes(initial, padding),
         reverse=reverse,
         resets=resets,
         group=group,
@@ -89,27 +89,27 @@ def scan_planes(
     resets: Tensor | None = None,
     group: "torch.distributed.ProcessGroup | None" = None,
 ) -> tuple[Tensor, Tensor]:
-    """The same as `scan` on real planes, real and imaginary part side by side: what layers call.
+    """`scan` on real planes, (..., 2, N): the real parts, then the imaginary parts. Layers call this function.
 
     Args:
-        u: (batch, length, 2, N) in float32, bfloat16, float16 or float64: the type in which states are stored.
-        lam: (2, N) in float32, or in float64 beside a float64 `u`: the type in which the state is carried.
-        initial: (batch, 2, N) in the type of `lam`; zero if None.
+        u: (batch, length, 2, N) in float32, bfloat16, float16 or float64, the dtype of the states in memory.
+        lam: (2, N) in float32, or float64 for a float64 `u`, the dtype of the state during the scan.
+        initial: (batch, 2, N) in the dtype of `lam`; zero if None.
         reverse, resets, group: as in `scan`.
 
     Returns:
-        states: (batch, length, 2, N) in the type of `u`; final: (batch, 2, N) in the type of `lam`.
+        states: (batch, length, 2, N) in the dtype of `u`; final: (batch, 2, N) in the dtype of `lam`.
     """
     op.check(u, lam, initial, resets)
     if initial is None:
         initial = lam.new_zeros(u.shape[0], 2, u.shape[3])
-    if transforms.active():
+    if torch_func.active():
         if group is not None:
             raise ValueError("group: expected None under a transform of torch.func or in forward mode")
-        return transforms.scan(u, lam, initial, resets, reverse)
+        return torch_func.scan(u, lam, initial, Options(resets, reverse))
     if group is not None:
-        from linrnn.recurrence import distributed  # few need it
+        from linrnn.recurrence import split_length  # imports torch.distributed
 
-        return distributed.scan(u, lam, initial, resets, reverse, group)
+        return split_length.scan(u, lam, initial, resets, reverse, group)
     states, final = op.scan(u, lam, initial, resets, reverse)
     return states, final

@@ -1,23 +1,20 @@
-"""The scan as PyTorch operators: checks, dispatch by device, autograd, fake kernels."""
+"""The scan as PyTorch operators: checks, autograd, and fake kernels for compilers; the backend computes."""
 
 import functools
-import importlib.util
-import warnings
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from linrnn.recurrence import reference, transforms
-from linrnn.recurrence.planes import from_planes
+from linrnn.recurrence import backend, derived, torch_func
+from linrnn.recurrence.interface import Options
 from linrnn.util.errors import check_tensor, shape, wrong_type, wrong_value
 
 STORAGE = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def carry_dtype(storage: torch.dtype) -> torch.dtype:
-    """The type in which the state is carried from step to step: float32 or better."""
+    """The dtype of the state during a scan: float32 or better."""
     return torch.float64 if storage == torch.float64 else torch.float32
 
 
@@ -62,13 +59,25 @@ def check_device(name: str, x: Tensor, u: Tensor) -> None:
 def scan(
     u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool, offsets: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """States like u, and the state to hand on, on real planes.
+    """The states and the final state, on real planes.
 
-    With offsets, integers (sequences + 1,), u is a single row of sequences end to end: sequence i has the steps from
-    offsets[i] to offsets[i + 1], at least one, and every step belongs to one. There are no resets, and the initial and
-    final states, (sequences, ...), are those of each. All operators here take offsets.
+    With offsets, integers (sequences + 1,), u is a packed batch, one row of sequences: sequence i has the steps from
+    offsets[i] to offsets[i + 1], at least one, and every step belongs to a sequence. There are no resets, and the
+    initial and final states, (sequences, ...), are those of each sequence. All operators here take offsets.
     """
-    return _kernels(u.device.type).scan(u, lam, initial, resets, reverse, offsets)  # type: ignore[no-any-return]
+    return backend.kernels(u.device).scan(u, lam, initial, Options(resets, reverse, offsets))
+
+
+@torch.library.custom_op("linrnn::exclusive_scan", mutates_args=())
+def exclusive_scan(
+    u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool, offsets: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The state that each step starts from, like u, and the final state, in one direction or in both.
+
+    The directions precede the planes: u is (batch, length, directions, 2, N). The first direction is that of `reverse`,
+    a second direction is its opposite.
+    """
+    return backend.kernels(u.device).scan(u, lam, initial, Options(resets, reverse, offsets, exclusive=True))
 
 
 @torch.library.custom_op("linrnn::scan_backward", mutates_args=())
@@ -77,126 +86,70 @@ def scan_backward(
     grad_final: Tensor,
     states: Tensor,
     lam: Tensor,
-    initial: Tensor,
+    initial: Tensor | None,
     resets: Tensor | None,
     reverse: bool,
     offsets: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of u, lam and initial."""
-    kernels = _kernels(states.device.type)
-    return kernels.scan_backward(grad_states, grad_final, states, lam, initial, resets, reverse, offsets)  # type: ignore[no-any-return]
-
-
-@torch.library.custom_op("linrnn::scan_before", mutates_args=())
-def scan_before(
-    u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool, offsets: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """The state that each step starts from, like u, and the state to hand on, in one direction or both.
-
-    On real planes with the directions before them: u is (batch, length, directions, 2, N). The first goes as `reverse`
-    says, a second the other way.
-    """
-    return _kernels(u.device.type).scan_before(u, lam, initial, resets, reverse, offsets)  # type: ignore[no-any-return]
-
-
-@torch.library.custom_op("linrnn::scan_before_backward", mutates_args=())
-def scan_before_backward(
-    grad_states: Tensor,
-    grad_final: Tensor,
-    states: Tensor,
-    lam: Tensor,
-    resets: Tensor | None,
-    reverse: bool,
-    offsets: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of u, lam and initial."""
-    kernels = _kernels(states.device.type)
-    return kernels.scan_before_backward(grad_states, grad_final, states, lam, resets, reverse, offsets)  # type: ignore[no-any-return]
-
-
-@functools.cache
-def _kernels(device: str) -> ModuleType:
-    """The module that computes these operators on this kind of device; Numba and Triton load here."""
-    if device == "cpu":
-        from linrnn.recurrence import cpu
-
-        return cpu
-    if device == "cuda" and importlib.util.find_spec("triton"):
-        from linrnn.recurrence import gpu
-
-        return gpu
-    from linrnn.recurrence import fallback
-
-    warnings.warn(f"linrnn has no fast scan for {device} here: it runs step by step, slowly", stacklevel=2)
-    return fallback
+    """The gradients of u, lam and initial; of an exclusive scan if initial is None."""
+    options = Options(resets, reverse, offsets, exclusive=initial is None)
+    g = backend.kernels(states.device).scan_backward(grad_states, grad_final, states, lam, initial, options)
+    return g.u, g.lam, g.initial
 
 
 @scan.register_fake
-@scan_before.register_fake
+@exclusive_scan.register_fake
 def _(u: Tensor, lam: Tensor, initial: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
     return u.new_empty(u.shape), initial.new_empty(initial.shape)
 
 
 @scan_backward.register_fake
 def _(
-    grad_states: Tensor, grad_final: Tensor, states: Tensor, lam: Tensor, initial: Tensor, *_: object
-) -> tuple[Tensor, Tensor, Tensor]:
-    return states.new_empty(states.shape), lam.new_empty(lam.shape), initial.new_empty(initial.shape)
-
-
-@scan_before_backward.register_fake
-def _(
     grad_states: Tensor, grad_final: Tensor, states: Tensor, lam: Tensor, *_: object
 ) -> tuple[Tensor, Tensor, Tensor]:
     return states.new_empty(states.shape), lam.new_empty(lam.shape), grad_final.new_empty(grad_final.shape)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    _, lam, initial, resets, reverse, offsets = inputs
-    ctx.save_for_backward(output[0], lam, initial, resets, offsets)  # the states alone: u is not needed again
-    ctx.reverse = reverse
+def _save(exclusive: bool, ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    _, lam, initial, resets, ctx.reverse, offsets = inputs  # the gradients need the states, not u
+    ctx.save_for_backward(output[0], lam, None if exclusive else initial, resets, offsets)
 
 
 def _backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
     states, lam, initial, resets, offsets = ctx.saved_tensors
-    if offsets is None and transforms.active():  # the incoming gradient may be a batch, or have a tangent
-        gradients = transforms.scan_backward(grad_states, grad_final, states, lam, initial, resets, ctx.reverse)
-    else:
-        transforms.require_reverse_mode()
-        gradients = scan_backward(grad_states, grad_final, states, lam, initial, resets, ctx.reverse, offsets)
+    if initial is not None and offsets is None and torch_func.active():  # gradients may be batches or have tangents
+        options = Options(resets, ctx.reverse)
+        g = torch_func.scan_backward(grad_states, grad_final, states, lam, initial, options)
+        return g.u, g.lam, g.initial, None, None, None
+    torch_func.require_reverse_mode()
+    gradients = scan_backward(grad_states, grad_final, states, lam, initial, resets, ctx.reverse, offsets)
     return *gradients, None, None, None
 
 
-def _before_backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
-    transforms.require_reverse_mode()
-    states, lam, _, resets, offsets = ctx.saved_tensors
-    gradients = scan_before_backward(grad_states, grad_final, states, lam, resets, ctx.reverse, offsets)
-    return *gradients, None, None, None
+def _save_all(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    *tensors, resets, ctx.reverse, offsets = inputs
+    ctx.save_for_backward(*tensors, resets, offsets)
 
 
-def _keep_all(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *tensors, ctx.reverse, offsets = inputs
-    ctx.save_for_backward(*tensors, offsets)
-
-
-def _double_backward(definition: Any, ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-    """Rarely wanted, so through the reference: exact, and as slow."""
-    transforms.require_reverse_mode()
+def _double_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradients of the formula for gradients, whose scans are the operator."""
+    torch_func.require_reverse_mode()
     *tensors, resets, offsets = ctx.saved_tensors
+    inputs: Any = [None if t is None else t.detach().requires_grad_() for t in tensors]
+    grad_states, grad_final, states, lam, initial = inputs
+    options = Options(resets, ctx.reverse, offsets, exclusive=initial is None)
     with torch.enable_grad():
-        inputs = [t.detach().requires_grad_() for t in tensors]
-        planes = (from_planes(t.double()) for t in inputs)
-        outputs = definition(*planes, reverse=ctx.reverse, resets=resets, offsets=offsets)
-        wanted = [from_planes(g.double()) for g in grads]
-        objective = torch.stack([(o.conj() * g).real.sum() for o, g in zip(outputs, wanted, strict=True)])
-        gradients = torch.autograd.grad(objective.sum(), inputs, allow_unused=True)
-    return *gradients, None, None, None
+        g = derived.scan_backward(_differentiable, grad_states, grad_final, states, lam, initial, options)
+        wanted = [t for t in inputs if t is not None]
+        gradients = torch.autograd.grad((g.u, g.lam, g.initial), wanted, grads, allow_unused=True)
+    return *gradients, *[None] * (8 - len(gradients))
 
 
-scan.register_autograd(_backward, setup_context=_keep)
-scan_before.register_autograd(_before_backward, setup_context=_keep)
-for operator, definition in (
-    (scan_backward, reference.scan_backward),
-    (scan_before_backward, reference.scan_before_backward),
-):
-    operator.register_autograd(functools.partial(_double_backward, definition), setup_context=_keep_all)
+def _differentiable(u: Tensor, lam: Tensor, initial: Tensor, options: Options) -> tuple[Tensor, Tensor]:
+    states, final = scan(u, lam, initial, options.resets, options.reverse, options.offsets)
+    return states, final
+
+
+for operator, exclusive in ((scan, False), (exclusive_scan, True)):
+    operator.register_autograd(_backward, setup_context=functools.partial(_save, exclusive))
+scan_backward.register_autograd(_double_backward, setup_context=_save_all)

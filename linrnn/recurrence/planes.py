@@ -1,17 +1,19 @@
-"""Complex tensors and their real planes: the real and the imaginary part side by side, (..., 2, N)."""
+"""Complex tensors as real planes: the real parts and the imaginary parts, (..., 2, N)."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-SECTOR = 32  # bytes that a GPU's memory moves at once
-FEWEST = 16  # states on a GPU
+from linrnn.recurrence import backend
+
+SECTOR_BYTES = 32  # that a GPU's memory moves at once
+FEWEST_STATES = 16  # on a GPU
 
 
-def to_planes(z: Tensor, more: int = 0) -> Tensor:
-    """Complex (..., N) to real (..., 2, N), with so many zeros more in each plane."""
-    if more:  # in one copy
-        return F.pad(torch.view_as_real(z.resolve_conj()).movedim(-1, -2), (0, more))
+def to_planes(z: Tensor, padding: int = 0) -> Tensor:
+    """Complex (..., N) to real (..., 2, N + padding), with zeros at the end of each plane."""
+    if padding:  # in one copy
+        return F.pad(torch.view_as_real(z.resolve_conj()).movedim(-1, -2), (0, padding))
     return torch.stack([z.real, z.imag], dim=-2)
 
 
@@ -33,6 +35,6 @@ def multiply(a: Tensor, b: Tensor) -> Tensor:
     return torch.stack([a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re], dim=-2)
 
 
-def spare(n: int, dtype: torch.dtype, device: torch.device) -> int:
-    """How many states more than n take less time: rows that begin in the middle of a sector are slow to write."""
-    return max(FEWEST - n, -n % (SECTOR // dtype.itemsize)) if device.type == "cuda" else 0
+def state_padding(n: int, dtype: torch.dtype, device: torch.device) -> int:
+    """The number of states to add to n on a GPU, where rows that begin inside a sector are slow to write."""
+    return max(FEWEST_STATES - n, -n % (SECTOR_BYTES // dtype.itemsize)) if backend.triton(device) else 0

@@ -19,9 +19,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from linrnn.recurrence.backend import dependent_launch as early
 from linrnn.streaming.reference import encode
 from linrnn.streaming.weights import Apart, fold_apart
-from linrnn.util.launch import FUSED, early, settle
+from linrnn.util.launch import FUSED, settle
 
 # Of many sequences in half precision, for each kernel: rows (sequences) and columns of a tile, how deep a piece of the
 # product is, how many pieces are on their way, and warps.

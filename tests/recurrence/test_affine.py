@@ -9,19 +9,19 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from linrnn.recurrence import affine, op, reference
+from linrnn.recurrence import backend, op
 from linrnn.recurrence.affine import affine_scan
+from linrnn.recurrence.interface import Options
 from linrnn.recurrence.op import carry_dtype
-from linrnn.recurrence.planes import from_planes, to_planes
 from tests.helpers import Operations
-from tests.recurrence.helpers import error
+from tests.recurrence.helpers import defined, error
 
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NAMES = ("v", "weight", "bias", "lam", "initial")
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 TYPES = pytest.mark.parametrize("dtype", TOLERANCE, ids=[str(t).removeprefix("torch.") for t in TOLERANCE])
-WAYS = pytest.mark.parametrize("ways", [0, 1, 2], ids=["scan", "before", "before, both ways"])
+DIRECTIONS = pytest.mark.parametrize("directions", [0, 1, 2], ids=["scan", "exclusive", "exclusive, both directions"])
 OFFSETS = [0, 13, 14, 18]
 
 
@@ -30,28 +30,27 @@ def arguments(
     length: int,
     features: int,
     n: int,
-    ways: int,
+    directions: int,
     dtype: torch.dtype,
     offsets: list[int] | None = None,
     device: str = "cpu",
 ) -> list[Any]:
-    """Those of `affine_scan`; 0 ways for the states after each step."""
-    each = (ways, 2, n) if ways else (2, n)
+    """Those of `affine_scan`; 0 directions for the inclusive scan."""
+    each = (directions, 2, n) if directions else (2, n)
     rows, sequences = torch.Size(each).numel(), batch if offsets is None else len(offsets) - 1
     r, theta = torch.empty(n).uniform_(0.5, 0.99), torch.empty(n).uniform_(0, 6.28)
     numbers = [torch.randn(batch, length, features), torch.randn(rows, features) / features**0.5, torch.randn(rows)]
     carried = [torch.stack([r * theta.cos(), r * theta.sin()]), torch.randn(sequences, *each)]
     tensors = [t.to(device, dtype) for t in numbers] + [t.to(device, carry_dtype(dtype)) for t in carried]
     borders = None if offsets is None else torch.tensor(offsets, dtype=torch.int32, device=device)
-    return [*(t.requires_grad_() for t in tensors), ways > 0, borders]
+    return [*(t.requires_grad_() for t in tensors), directions > 0, borders]
 
 
 def definition(
-    v: Tensor, weight: Tensor, bias: Tensor, lam: Tensor, initial: Tensor, before: bool, offsets: Tensor | None
-) -> tuple[Tensor, ...]:
+    v: Tensor, weight: Tensor, bias: Tensor, lam: Tensor, initial: Tensor, exclusive: bool, offsets: Tensor | None
+) -> list[Tensor]:
     u = F.linear(v, weight, bias).unflatten(-1, initial.shape[1:])
-    scan = reference.scan_before if before else reference.scan
-    return tuple(to_planes(x) for x in scan(*map(from_planes, (u, lam, initial)), offsets=offsets))
+    return defined(u, lam, initial, Options(offsets=offsets, exclusive=exclusive))
 
 
 def run(f: Any, given: list[Any]) -> list[Tensor]:
@@ -74,55 +73,55 @@ def check(given: list[Any], f: Any = affine_scan) -> None:
 
 
 @TYPES
-@WAYS
+@DIRECTIONS
 @pytest.mark.parametrize(
     ("batch", "length", "offsets"),
     [(2, 7, None), (1, 18, OFFSETS), (2, 0, None), (0, 4, None)],
-    ids=["batch", "end to end", "no steps", "no sequences"],
+    ids=["batch", "packed", "no steps", "no sequences"],
 )
-def test_as_defined(dtype: torch.dtype, ways: int, batch: int, length: int, offsets: list[int] | None) -> None:
-    check(arguments(batch, length, 4, 5, ways, dtype, offsets))
+def test_as_defined(dtype: torch.dtype, directions: int, batch: int, length: int, offsets: list[int] | None) -> None:
+    check(arguments(batch, length, 4, 5, directions, dtype, offsets))
 
 
 @needs_triton
-@WAYS
+@DIRECTIONS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize(
     ("length", "n", "offsets"),
     [(19, 5, None), (18, 5, OFFSETS), (0, 5, None), (128, 64, None)],
-    ids=["batch", "end to end", "no steps", "in halves"],
+    ids=["batch", "packed", "no steps", "several tiles"],
 )
 def test_by_the_kernels_for_gpus(
-    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, ways: int, length: int, n: int, offsets: list[int] | None
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, directions: int, length: int, n: int, offsets: list[int] | None
 ) -> None:
-    from linrnn.recurrence import gpu
+    from linrnn.recurrence import triton_backend
 
-    monkeypatch.setattr(affine, "_kernels", lambda device: gpu)
-    check(arguments(1, length, 4, n, ways, dtype, offsets, DEVICE))
+    monkeypatch.setattr(backend, "kernels", lambda device: triton_backend)
+    check(arguments(1, length, 4, n, directions, dtype, offsets, DEVICE))
 
 
 @pytest.mark.gpu
-@WAYS
+@DIRECTIONS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("shape", [(32, 512, 64, 192), (50, 256, 128, 384), (2, 3000, 32, 40)])
-def test_at_real_sizes(dtype: torch.dtype, ways: int, shape: tuple[int, int, int, int]) -> None:
-    check(arguments(*shape, ways, dtype, device="cuda"))
+def test_at_real_sizes(dtype: torch.dtype, directions: int, shape: tuple[int, int, int, int]) -> None:
+    check(arguments(*shape, directions, dtype, device="cuda"))
 
 
-@WAYS
-@pytest.mark.parametrize("offsets", [None, OFFSETS], ids=["batch", "end to end"])
-def test_as_an_operator(ways: int, offsets: list[int] | None) -> None:
-    given = arguments(1, 18, 4, 5, ways, torch.float64, offsets, DEVICE)
+@DIRECTIONS
+@pytest.mark.parametrize("offsets", [None, OFFSETS], ids=["batch", "packed"])
+def test_as_an_operator(directions: int, offsets: list[int] | None) -> None:
+    given = arguments(1, 18, 4, 5, directions, torch.float64, offsets, DEVICE)
     torch.library.opcheck(affine_scan, tuple(given))
     assert torch.autograd.gradcheck(lambda *tensors: affine_scan(*tensors, *given[5:]), given[:5])
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # inside the compiler
-@WAYS
+@DIRECTIONS
 @pytest.mark.parametrize("autocast", [False, True], ids=["", "autocast"])
-def test_compiled(ways: int, autocast: bool) -> None:
+def test_compiled(directions: int, autocast: bool) -> None:
     """As one graph, and its gradient in the type of what it was given, whatever autocast says."""
-    given = arguments(2, 7, 4, 5, ways, torch.float32, device=DEVICE)
+    given = arguments(2, 7, 4, 5, directions, torch.float32, device=DEVICE)
     compiled = torch.compile(lambda *given: affine_scan(*given), fullgraph=True, backend="aot_eager")
 
     def f(*given: Any) -> Any:
@@ -132,10 +131,10 @@ def test_compiled(ways: int, autocast: bool) -> None:
     check(given, f)
 
 
-@WAYS
-def test_the_gradient_of_the_bias_takes_no_pass_of_its_own(ways: int) -> None:
+@DIRECTIONS
+def test_the_gradient_of_the_bias_takes_no_pass_of_its_own(directions: int) -> None:
     """It comes from the operator that makes the gradient of u, which nothing else sums up."""
-    states, _ = affine_scan(*arguments(2, 7, 4, 5, ways, torch.float32))
+    states, _ = affine_scan(*arguments(2, 7, 4, 5, directions, torch.float32))
     grad = torch.ones_like(states)
     with Operations() as operations:
         states.backward(grad)

@@ -13,16 +13,18 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from linrnn.recurrence import gpu
+from linrnn.recurrence import triton_scan
+from linrnn.recurrence.interface import Options
+from linrnn.recurrence.triton_common import Task
 
 
-def conversions(kernel, u, tiles, constants):
-    options = gpu._options(None, None, False) | gpu._plan(u, tiles, None).options | constants
-    half, single = "u states grad grad_u", "lam initial final grad_final grad_initial partial"
+def conversions(kernel, task, constants):
+    options = task.switches() | triton_scan._plan(task).options | constants
+    half, single = "u states grad grad_u", "lam initial final grad_final grad_initial partials"
     types = dict.fromkeys(half.split(), "*bf16") | dict.fromkeys(single.split(), "*fp32") | {"length": "i32"}
     types = {name: types.get(name, "constexpr") for name in kernel.arg_names}
-    if kernel is gpu._scan:
-        types["partial"] = "constexpr"  # there is none, nor a partner
+    if kernel is triton_scan.scan_kernel:
+        types["partials"] = "constexpr"  # there are none, nor forward states
     constexprs = {name: options.pop(name, None) for name, kind in types.items() if kind == "constexpr"}
     aligned = {(i,): [("tt.divisibility", 16)] for i, kind in enumerate(types.values()) if kind.startswith("*")}
     source = ASTSource(kernel, types, constexprs, aligned)
@@ -32,8 +34,9 @@ def conversions(kernel, u, tiles, constants):
 
 
 u = torch.empty(50, 1024, 2, 384, dtype=torch.bfloat16, device="meta")
-print(conversions(gpu._scan, u, gpu.FORWARD, {"BEFORE": False, "CONJUGATE": False, "DIRECTIONS": 1}))
-print(conversions(gpu._scan_backward, u, gpu.BACKWARD, {}))
+constants = {"EXCLUSIVE": False, "CONJUGATE": False, "DIRECTIONS": 1}
+print(conversions(triton_scan.scan_kernel, Task(u, u, u, Options()), constants))
+print(conversions(triton_scan.scan_backward_kernel, Task(u, u, u, Options(), states=u), {}))
 """
 
 
@@ -46,8 +49,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import KernelInterface
 
-from linrnn.util import launch
-from linrnn.recurrence import gpu, gpu_halves, gpu_long
+from linrnn.recurrence import triton_backend, triton_common, triton_halves, triton_lookback, triton_scan
+from linrnn.recurrence.interface import Options
 
 target = GPUTarget("cuda", 90, 32)
 backend = make_backend(target)
@@ -76,32 +79,37 @@ def lower(kernel, grid):
     return call
 
 
-KernelInterface.__getitem__ = lower
-launch.early = gpu.early = gpu_long.early = gpu_halves.early = lambda device: True
-gpu.LONG, n = 1, 256
-for dtype, (few, module) in itertools.product(types, ((0, gpu), (1 << 30, gpu_long))):
-    size = dtype.itemsize
-    gpu.FEW[size] = few
-    u = torch.zeros(1, 9, 2, n, dtype=dtype)
-    lam = torch.zeros(2, n, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
-    initial = torch.zeros(1, 2, n, dtype=lam.dtype)
-    tiles = [tile for _, tile in module.FORWARD[size] + module.BACKWARD[size]]
-    if module is gpu_long and size in gpu_long.ALONE:
-        tiles.append(gpu_long.ALONE[size])
-    for tile, resets in itertools.product(tiles, (None, torch.zeros(1, 9, dtype=torch.bool))):
-        module.FORWARD[size] = module.BACKWARD[size] = ((0, tile),)
-        gpu.scan(u, lam, initial, resets, False)
-        for sum_u in (False, True):
-            gpu.scan_backward(u, initial, u, lam, initial, resets, False, sum_u=sum_u)
-    both = torch.zeros(1, 9, 2, 2, n, dtype=dtype)
-    gpu.scan_before_backward(both, both[:, 0].to(lam), both, lam, None, False, sum_u=True)
-gpu.FEW[2] = 0
-u = torch.zeros(1, 64, 2, n, dtype=torch.bfloat16)
-for tile in {tile for _, tile in gpu_halves.FORWARD + gpu_halves.BACKWARD}:
-    gpu_halves.FORWARD = gpu_halves.BACKWARD = ((0, tile),)
-    gpu.scan(u, lam.float(), initial.float(), None, False)
+def run(dtype, length=9, resets=None):
+    u = torch.zeros(1, length, 2, 256, dtype=dtype)
+    lam = torch.zeros(2, 256, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
+    initial, options = torch.zeros(1, 2, 256, dtype=lam.dtype), Options(resets)
+    triton_backend.scan(u, lam, initial, options)
     for sum_u in (False, True):
-        gpu.scan_backward(u, initial.float(), u, lam.float(), initial.float(), None, False, sum_u=sum_u)
+        triton_backend.scan_backward(u, initial, u, lam, initial, options, sum_u=sum_u)
+
+
+KernelInterface.__getitem__ = lower
+triton_common.dependent_launch = lambda device: True
+triton_backend.LOOKBACK_LENGTH = 1
+modules = (0, triton_scan, "SCAN"), (1 << 30, triton_lookback, "LOOKBACK")
+for dtype, (few, module, name) in itertools.product(types, modules):
+    if module is triton_lookback and dtype == torch.float64:
+        continue
+    triton_backend.LOOKBACK_CHANNELS[dtype.itemsize] = few
+    names = f"{name}_TILES", f"{name}_BACKWARD_TILES"
+    tiles = [tile for table in names for _, tile in getattr(module, table)[dtype.itemsize]]
+    tables = [getattr(module, table) for table in names]
+    for tile, resets in itertools.product(tiles, (None, torch.zeros(1, 9, dtype=torch.bool))):
+        for table in tables:
+            table[dtype.itemsize] = ((0, tile),)
+        run(dtype, resets=resets)
+    both = torch.zeros(1, 9, 2, 2, 256, dtype=dtype)
+    lam = torch.zeros(2, 256, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
+    triton_backend.scan_backward(both, both[:, 0].to(lam), both, lam, None, Options(exclusive=True), sum_u=True)
+triton_backend.LOOKBACK_CHANNELS[2] = 0
+for tile in {tile for _, tile in triton_halves.HALVES_TILES + triton_halves.HALVES_BACKWARD_TILES}:
+    triton_halves.HALVES_TILES = triton_halves.HALVES_BACKWARD_TILES = ((0, tile),)
+    run(torch.bfloat16, length=64)
 print(len(lowered))
 """
 
@@ -127,12 +135,13 @@ for H, block in ((20, 32), (256, 256)):
 NAMES = """
 from triton.runtime.jit import JITFunction
 
-from linrnn.util import launch
-from linrnn.fast.kernels import elementwise as fused
-from linrnn.recurrence import gpu, gpu_halves, gpu_long, gpu_slots
+from linrnn.fast.kernels import elementwise
+from linrnn.recurrence import triton_common, triton_halves, triton_lookback, triton_lookback_segments
+from linrnn.recurrence import triton_lookback_slots, triton_scan
 from linrnn.streaming import gpu as streaming
 
-modules = (launch, gpu, gpu_halves, gpu_long, gpu_slots, fused, streaming)
+scans = (triton_common, triton_scan, triton_halves, triton_lookback, triton_lookback_segments, triton_lookback_slots)
+modules = (*scans, elementwise, streaming)
 kernels = {k.__module__ + k.__name__: k for m in modules for k in vars(m).values() if isinstance(k, JITFunction)}
 assert all(kernel.hash for kernel in kernels.values()), "some are not named when the modules are loaded"
 names = {name: kernels[name].cache_key for name in sorted(kernels, reverse=%s)}

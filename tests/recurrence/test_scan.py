@@ -19,9 +19,9 @@ from scipy.signal import lfilter
 from torch import Tensor
 
 import linrnn
-from linrnn.recurrence import cpu, fallback, op, reference
-from linrnn.recurrence.planes import spare
-from tests.recurrence.helpers import before_problem, error, problem
+from linrnn.recurrence import numba_scan, op, reference
+from linrnn.recurrence.planes import state_padding
+from tests.recurrence.helpers import check, error, exclusive_problem, flat, problem, run
 
 SCANS = [pytest.param(linrnn.scan, id="operator"), pytest.param(reference.scan, id="reference")]
 DIRECTIONS = pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
@@ -86,11 +86,11 @@ def test_the_definition_as_a_plain_loop() -> None:
 
 
 @DIRECTIONS
-def test_the_state_before_each_step_as_a_plain_loop(reverse: bool) -> None:
+def test_the_exclusive_scan_as_a_plain_loop(reverse: bool) -> None:
     """Two directions: the state that is multiplied by λ at each step, which is none where a sequence starts."""
     u, lam, initial = random(2, 12, 2, 3), eigenvalues(3), random(2, 2, 3)
     resets = torch.rand(2, 12) < 0.3
-    states, final = reference.scan_before(u, lam, initial, reverse=reverse, resets=resets)
+    states, final = reference.exclusive_scan(u, lam, initial, reverse=reverse, resets=resets)
     for d, backwards in enumerate((reverse, not reverse)):
         x = initial[:, d]
         for k in reversed(range(12)) if backwards else range(12):
@@ -111,14 +111,7 @@ def test_the_state_before_each_step_as_a_plain_loop(reverse: bool) -> None:
 )
 def test_kernels(dtype: torch.dtype, reverse: bool, resets: float | None, batch: int, length: int, n: int) -> None:
     """Forward and backward kernels against the definition, at odd sizes, in every storage type."""
-    p = problem(batch, length, n, dtype, reverse=reverse, resets=resets)
-    results, gradients = p.oracle()
-    for name, answer, truth in zip(("states", "final"), cpu.scan(*p.forward), results, strict=True):
-        assert answer.dtype == (dtype if name == "states" else p.lam.dtype)
-        assert error(answer, truth) < TOLERANCE[dtype], name
-    answers = cpu.scan_backward(*p.backward(results[0].to(dtype)))
-    for name, answer, truth in zip(("u", "lam", "initial"), answers, gradients, strict=True):
-        assert error(answer, truth) < TOLERANCE[dtype], f"gradient of {name}"
+    check(numba_scan, problem(batch, length, n, dtype, reverse=reverse, resets=resets), TOLERANCE[dtype])
 
 
 @DIRECTIONS
@@ -127,27 +120,24 @@ def test_large_and_shared_among_threads(reverse: bool, n: int) -> None:
     """Sizes that are written past the cache and split among threads, in both ways to split."""
     for batch in (1, 9):
         p = problem(batch, 9000 // batch, n, torch.float32, reverse=reverse, resets=0.01)
-        assert p.u.nbytes >= cpu.STREAM
-        results, gradients = p.oracle()
-        answers = [*cpu.scan(*p.forward), *cpu.scan_backward(*p.backward(results[0].float()))]
-        for answer, truth in zip(answers, [*results, *gradients], strict=True):
-            assert error(answer, truth) < 1e-5
+        assert p.u.nbytes >= numba_scan.NONTEMPORAL_BYTES
+        check(numba_scan, p, 1e-5)
 
 
 @pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").is_dir(), reason="no larger pages here")
 def test_large_results_ask_for_larger_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    advise, asked = cpu._madvise(), []
+    advise, asked = numba_scan._madvise(), []
 
     def listen(start: Any, size: Any, advice: int) -> None:
         asked.append((start.value, size.value))
         assert advise(start, size, advice) == 0  # as Linux says where it does not know the advice or the place
 
-    monkeypatch.setattr(cpu, "_madvise", lambda: listen)
+    monkeypatch.setattr(numba_scan, "_madvise", lambda: listen)
     u = torch.randn(4, 1 << 10, 2, 32)
     lam, initial = torch.zeros(2, 32), torch.zeros(4, 2, 32)
     op.scan(u, lam, initial, None, False)
     assert not asked
-    monkeypatch.setattr(cpu, "FRESH", u.nbytes)
+    monkeypatch.setattr(numba_scan, "HUGE_PAGE_BYTES", u.nbytes)
     states, _ = op.scan(u, lam, initial, None, False)
     op.scan_backward(u, initial, u, lam, initial, None, False)
     assert torch.equal(states, u)  # λ is 0
@@ -161,11 +151,9 @@ def test_precision_of_long_sequences() -> None:
     """float32 at length 16,384 and |λ| = 0.9999 stays within 1e-5 of float64, bfloat16 storage within 1e-2."""
     for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 1e-2)):
         p = problem(1, 16384, 24, dtype, radius=(0.9999, 0.9999))
-        exact = p.exact()
-        states, final = cpu.scan(*exact.forward)
-        truths = [states, final, *cpu.scan_backward(*exact.backward(states))]
-        answers = [*cpu.scan(*p.forward), *cpu.scan_backward(*p.backward(states.to(dtype)))]
-        assert max(error(answer, truth) for answer, truth in zip(answers, truths, strict=True)) < tolerance
+        truths = run(numba_scan, p.exact())
+        answers = run(numba_scan, p, truths[0].to(dtype))
+        assert max(error(answer, truth) for answer, truth in zip(answers[:5], truths, strict=False)) < tolerance
 
 
 @settings(deadline=None, max_examples=30)
@@ -238,28 +226,26 @@ def test_gradcheck(reverse: bool, resets: float | None) -> None:
 @DIRECTIONS
 @pytest.mark.parametrize("resets", [None, 0.3], ids=["", "resets"])
 @pytest.mark.parametrize(("length", "directions"), [(4, 2), (1, 1), (0, 2)])
-def test_gradcheck_of_the_states_before_each_step(
-    reverse: bool, resets: float | None, length: int, directions: int
-) -> None:
-    p = before_problem(2, length, directions, 2, reverse=reverse, resets=resets)
+def test_gradcheck_of_the_exclusive_scan(reverse: bool, resets: float | None, length: int, directions: int) -> None:
+    p = exclusive_problem(2, length, directions, 2, reverse=reverse, resets=resets)
     planes = [t.requires_grad_() for t in (p.u, p.lam, p.initial)]
 
     def operator(u: Tensor, lam: Tensor, initial: Tensor) -> Any:
-        return op.scan_before(u, lam, initial, p.resets, reverse)
+        return op.exclusive_scan(u, lam, initial, p.resets, reverse)
 
     assert torch.autograd.gradcheck(operator, planes)
     assert torch.autograd.gradgradcheck(operator, planes)
 
 
 @DIRECTIONS
-def test_sequences_end_to_end(reverse: bool) -> None:
+def test_packed_batches(reverse: bool) -> None:
     """Each as if it were alone, with its own states before and after; and gradients of every order."""
     offsets = [0, 1, 4]
     p, q = (
         problem(1, 4, 2, reverse=reverse, offsets=offsets),
-        before_problem(1, 4, 2, 1, reverse=reverse, offsets=offsets),
+        exclusive_problem(1, 4, 2, 1, reverse=reverse, offsets=offsets),
     )
-    for operator, row in ((op.scan, p), (op.scan_before, q)):
+    for operator, row in ((op.scan, p), (op.exclusive_scan, q)):
         planes = [t.requires_grad_() for t in (row.u, row.lam, row.initial)]
 
         def run(u: Tensor, lam: Tensor, initial: Tensor, operator: Any = operator) -> Any:
@@ -279,16 +265,16 @@ def test_opcheck() -> None:
         p = problem(2, 6, 3, torch.float32, resets=resets)
         for t in (p.u, p.lam, p.initial):
             t.requires_grad_()
-        torch.library.opcheck(op.scan, p.forward)
-        torch.library.opcheck(op.scan_backward, p.backward(torch.randn(2, 6, 2, 3)))
-    q = before_problem(2, 3, 2, 3, torch.float32, resets=0.3)
+        torch.library.opcheck(op.scan, flat(p.forward))
+        torch.library.opcheck(op.scan_backward, flat(p.backward(torch.randn(2, 6, 2, 3))))
+    q = exclusive_problem(2, 3, 2, 3, torch.float32, resets=0.3)
     for t in (q.u, q.lam, q.initial):
         t.requires_grad_()
-    torch.library.opcheck(op.scan_before, q.forward)
-    torch.library.opcheck(op.scan_before_backward, q.backward(torch.randn(2, 3, 2, 2, 3)))
+    torch.library.opcheck(op.exclusive_scan, flat(q.forward))
+    torch.library.opcheck(op.scan_backward, flat(q.backward(torch.randn(2, 3, 2, 2, 3))))
     row = problem(1, 6, 3, torch.float32, offsets=[0, 2, 6])
     row.u.requires_grad_()
-    torch.library.opcheck(op.scan, row.forward)
+    torch.library.opcheck(op.scan, flat(row.forward))
 
 
 def test_unused_results_and_inputs_without_gradient() -> None:
@@ -305,7 +291,7 @@ def test_non_contiguous_inputs() -> None:
     u = p.u.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0)
     lam, initial = p.lam.T.contiguous().T, p.initial.flip(0).flip(0).transpose(0, 2).contiguous().transpose(0, 2)
     assert not u.is_contiguous()
-    for answer, truth in zip(linrnn.scan_planes(u, lam, initial), cpu.scan(*p.forward), strict=True):
+    for answer, truth in zip(linrnn.scan_planes(u, lam, initial), numba_scan.scan(*p.forward), strict=True):
         assert torch.equal(answer, truth)
     expanded = torch.ones(1, 1, 2, 1, dtype=torch.float64).expand(2, 7, 2, 3)
     assert torch.equal(
@@ -325,7 +311,7 @@ def test_states_up_to_whole_sectors(reverse: bool, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(linrnn.recurrence, "scan_planes", scan_planes)
     for more in (0, 3):
-        monkeypatch.setattr(linrnn.recurrence, "spare", lambda *_, more=more: more)
+        monkeypatch.setattr(linrnn.recurrence, "state_padding", lambda *_, more=more: more)
         states, final = linrnn.scan(inputs[0].conj(), *inputs[1:], reverse=reverse)
         loss = (states.abs() ** 2).sum() + final.real.sum()
         results.append((states, final, *torch.autograd.grad(loss, inputs)))
@@ -335,9 +321,9 @@ def test_states_up_to_whole_sectors(reverse: bool, monkeypatch: pytest.MonkeyPat
 
 def test_how_many_states_make_whole_sectors() -> None:
     gpu = torch.device("cuda")
-    assert [spare(n, torch.bfloat16, gpu) for n in (1, 16, 24, 250)] == [15, 0, 8, 6]
-    assert [spare(n, torch.float32, gpu) for n in (1, 16, 24, 250)] == [15, 0, 0, 6]
-    assert spare(250, torch.float32, torch.device("cpu")) == 0
+    assert [state_padding(n, torch.bfloat16, gpu) for n in (1, 16, 24, 250)] == [15, 0, 8, 6]
+    assert [state_padding(n, torch.float32, gpu) for n in (1, 16, 24, 250)] == [15, 0, 0, 6]
+    assert state_padding(250, torch.float32, torch.device("cpu")) == 0
 
 
 def test_same_inputs_same_bits_with_any_number_of_threads() -> None:
@@ -347,7 +333,7 @@ def test_same_inputs_same_bits_with_any_number_of_threads() -> None:
         results = []
         for threads in (1, 2, 3, 8):
             torch.set_num_threads(threads)
-            results.append([*cpu.scan(*p.forward), *cpu.scan_backward(*p.backward(p.u))])
+            results.append(run(numba_scan, p))
     finally:
         torch.set_num_threads(before)
     for other in results[1:]:
@@ -356,9 +342,9 @@ def test_same_inputs_same_bits_with_any_number_of_threads() -> None:
 
 def test_called_from_many_threads_at_once() -> None:
     p = problem(2, 500, 100, torch.float32)
-    expected = cpu.scan(*p.forward)[0]
+    expected = numba_scan.scan(*p.forward)[0]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        for answer in pool.map(lambda _: cpu.scan(*p.forward)[0], range(40)):
+        for answer in pool.map(lambda _: numba_scan.scan(*p.forward)[0], range(40)):
             assert torch.equal(answer, expected)
 
 
@@ -367,19 +353,13 @@ def test_called_from_many_threads_at_once() -> None:
 def test_after_a_fork() -> None:
     """A data loader's worker, say: the parent's threads are gone there (PyTorch's own too, so NumPy compares)."""
     p = problem(2, 500, 100, torch.float32)
-    expected = cpu.scan(*p.forward)[0].numpy()
+    expected = numba_scan.scan(*p.forward)[0].numpy()
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
-    worker = context.Process(target=lambda: queue.put(np.array_equal(cpu.scan(*p.forward)[0].numpy(), expected)))
+    worker = context.Process(target=lambda: queue.put(np.array_equal(numba_scan.scan(*p.forward)[0].numpy(), expected)))
     worker.start()
     assert queue.get(timeout=60)
     worker.join(10)
-
-
-def test_the_fallback_equals_the_kernels() -> None:
-    p = problem(2, 9, 3, torch.float32, resets=0.2)
-    for answer, truth in zip(fallback.scan(*p.forward), cpu.scan(*p.forward), strict=True):
-        assert error(answer, truth.double()) < 1e-6
 
 
 def test_without_a_place_for_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,7 +369,7 @@ def test_without_a_place_for_compiled_code(monkeypatch: pytest.MonkeyPatch) -> N
         return lambda function: function
 
     monkeypatch.setattr(numba, "njit", nowhere)
-    assert cpu._jit(print) is print
+    assert numba_scan._jit(print) is print
 
 
 def compile_backends() -> list[str]:
@@ -403,7 +383,7 @@ def test_compile_without_graph_breaks(backend: str) -> None:
 
     def loss(u: Tensor, lam: Tensor) -> Tensor:
         states, final = linrnn.scan_planes(u, lam, p.initial, resets=p.resets)
-        before, last = op.scan_before(u.unsqueeze(2), lam, p.initial.unsqueeze(1), p.resets, False)
+        before, last = op.exclusive_scan(u.unsqueeze(2), lam, p.initial.unsqueeze(1), p.resets, False)
         losses = [states.square().sum(), final.sin().sum(), before.sin().sum(), last.square().sum()]
         return torch.stack(losses).sum()
 

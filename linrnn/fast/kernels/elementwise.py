@@ -7,7 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linrnn.util.launch import ASSEMBLY, FUSED, add_up, on, settle
+from linrnn.recurrence.triton_common import sum_partials
+from linrnn.util.launch import ASSEMBLY, FUSED, on, settle
 
 
 class Tile(NamedTuple):
@@ -50,7 +51,7 @@ def gelu_skip_backward(
     grad_y, sums = y.new_empty(y.shape), _parts(y, tile, 2, y.shape[2])
     tensors = (grad, y, x, d, e, mask, segment, grad_y, sums)
     _launch(_gelu_skip_backward, tile, y, tensors, X=x is not None, **_masks(mask, segment))
-    return grad_y, add_up(sums)
+    return grad_y, sum_partials(sums)
 
 
 def glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None, segment: Tensor | None) -> Tensor:
@@ -72,7 +73,7 @@ def glu_skip_moments(
     tensors = (x, g, b, h, mask, segment, out, _flags(valid), near, sums)
     options = {"HALF": h is not None, "MOMENTS": True, "VALID": valid is not None}
     _launch(_glu_skip, tile, x, tensors, **options, **_masks(mask, segment))
-    return out, near, add_up(sums)
+    return out, near, sum_partials(sums)
 
 
 def glu_skip_backward(
@@ -84,7 +85,7 @@ def glu_skip_backward(
     grad_h = grad.new_empty(0) if h is None else h.new_empty(h.shape)
     tensors = (grad, g, b, h, mask, segment, grad_g, grad_h, sums)
     _launch(_glu_skip_backward, tile, grad, tensors, HALF=h is not None, **_masks(mask, segment))
-    return grad_g, add_up(sums)[0], grad_h
+    return grad_g, sum_partials(sums)[0], grad_h
 
 
 def moments(x: Tensor, near: Tensor, valid: Tensor | None) -> Tensor:
@@ -92,7 +93,7 @@ def moments(x: Tensor, near: Tensor, valid: Tensor | None) -> Tensor:
     tile = _tile("moments", x)
     sums = _parts(x, tile, 2, x.shape[2])
     _launch(_moments, tile, x, (x, near, _flags(valid), sums), VALID=valid is not None)
-    return add_up(sums)
+    return sum_partials(sums)
 
 
 def _tile(kernel: str, like: Tensor) -> Tile:

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrnn.recurrence import transforms
+from linrnn.recurrence import torch_func
 
 
 def _kernels() -> Any:
@@ -96,7 +96,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _gelu_skip_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    transforms.require_reverse_mode()
+    torch_func.require_reverse_mode()
     y, x, d, e, mask, segment = ctx.saved_tensors
     grad_y, (grad_e, grad_d) = gelu_skip_backward(grad, y, x, d, e, mask, segment)
     grad_x = None if x is None else (grad_y * d).to(x.dtype)
@@ -108,7 +108,7 @@ def _keep_glu(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _glu_skip_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    transforms.require_reverse_mode()
+    torch_func.require_reverse_mode()
     g, b, h, mask, segment = ctx.saved_tensors
     grad_g, grad_b, grad_h = glu_skip_backward(grad, g, b, h, mask, segment)
     return grad, grad_g, grad_b.to(b.dtype), None if h is None else grad_h, None, None
@@ -125,7 +125,7 @@ def _keep_moments(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _moments_backward(ctx: Any, grad_moments: Tensor) -> tuple[Tensor | None, ...]:
-    transforms.require_reverse_mode()
+    torch_func.require_reverse_mode()
     x, near, valid = ctx.saved_tensors
     grad_sum, grad_square = grad_moments
     grad = grad_sum + 2 * grad_square * (x - near.float())

@@ -12,7 +12,8 @@ from torch import Tensor
 
 import linrnn
 from linrnn.recurrence import op
-from tests.recurrence.helpers import BeforeProblem, Problem, before_problem, error, problem, worst
+from linrnn.recurrence.interface import Options
+from tests.recurrence.helpers import Problem, check, error, exclusive_problem, flat, problem, run, worst
 
 gpu_only = pytest.mark.gpu
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
@@ -24,9 +25,16 @@ TYPES = [pytest.param(t, id=str(t).removeprefix("torch.")) for t in TOLERANCE]
 @pytest.fixture
 def kernels() -> ModuleType:
     """The module of the kernels, interpreted where there is no GPU (see conftest.py)."""
-    from linrnn.recurrence import gpu
+    from linrnn.recurrence import triton_backend
 
-    return gpu
+    return triton_backend
+
+
+def few(kernels: ModuleType, p: Problem) -> bool:
+    """Whether the look-back runs."""
+    from linrnn.recurrence.triton_common import Task
+
+    return bool(kernels._few(Task(*p.forward)))
 
 
 @pytest.fixture
@@ -45,30 +53,32 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "new_empty", poison(torch.Tensor.new_empty))
 
 
-TILES_OF_4 = {4: ((0, (4, 4, 1, 2, None)),)}
-SMALL_TILES = {"FORWARD": TILES_OF_4, "BACKWARD": TILES_OF_4}
+def use_small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles of 4 steps and 4 channels, so that several tiles follow each other."""
+    from linrnn.recurrence import triton_scan
+
+    for name in ("SCAN_TILES", "SCAN_BACKWARD_TILES"):
+        monkeypatch.setattr(triton_scan, name, {4: ((0, triton_scan.ScanTile(4, 4, 1, 2, None)),)})
 
 
-def leave_to_single_tiles(monkeypatch: pytest.MonkeyPatch, kernels: ModuleType) -> None:
+def use_lookback(monkeypatch: pytest.MonkeyPatch, kernels: ModuleType) -> None:
     """Any length is long. Tiles have 4 steps, and 2 of them form a group, so that states go through several levels.
 
     On a GPU there must be two numbers of a group's slots for each thread, and so more segments.
     """
-    from linrnn.recurrence import gpu_long
+    from linrnn.recurrence import triton_lookback
 
-    monkeypatch.setattr(kernels, "LONG", 1)
-    segments = 16 if torch.cuda.is_available() else 2
-    for tiles in (gpu_long.FORWARD, gpu_long.BACKWARD):
-        for size in tiles:
-            monkeypatch.setitem(tiles, size, ((0, (2, segments, 4, 1, None)),))
-    monkeypatch.setattr(gpu_long, "ALONE", {})
+    monkeypatch.setattr(kernels, "LOOKBACK_LENGTH", 1)
+    tile = triton_lookback.LookbackTile(2, 16 if torch.cuda.is_available() else 2, 4, 1, None)
+    for name in ("LOOKBACK_TILES", "LOOKBACK_BACKWARD_TILES"):
+        monkeypatch.setattr(triton_lookback, name, dict.fromkeys((2, 4), ((0, tile),)))
 
 
 def test_all_slots_are_emptied(monkeypatch: pytest.MonkeyPatch, kernels: ModuleType) -> None:
-    """Also those of the last program that does it; what is left over from others is told from what was published."""
-    from linrnn.recurrence import gpu_long
+    """Also the slots of the last program: memory may hold numbers of an earlier scan."""
+    from linrnn.recurrence import triton_lookback
 
-    leave_to_single_tiles(monkeypatch, kernels)
+    use_lookback(monkeypatch, kernels)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     p, allocate = problem(3, 150, 5, torch.float32, device=device), torch.empty
     ends: list[Tensor] = []
@@ -82,30 +92,12 @@ def test_all_slots_are_emptied(monkeypatch: pytest.MonkeyPatch, kernels: ModuleT
             return lambda *_, **__: None
 
     monkeypatch.setattr(torch, "empty", full)
-    monkeypatch.setattr(gpu_long, "_scan", Stop())
-    kernels.scan(p.u, p.lam, p.initial, None, False)
+    monkeypatch.setattr(triton_lookback, "lookback_kernel", Stop())
+    kernels.scan(*p.forward)
     assert ends
-    assert ends[-1].numel() > gpu_long.FILL
-    assert ends[-1].numel() % gpu_long.FILL
+    assert ends[-1].numel() > triton_lookback.CLEAR_WORDS
+    assert ends[-1].numel() % triton_lookback.CLEAR_WORDS
     assert bool((ends[-1] == -1).all())
-
-
-def check(kernels: ModuleType, p: Problem, tolerance: float) -> None:
-    """Forward and backward against the definition in float64."""
-    results, gradients = p.oracle()
-    for name, answer, truth in zip(("states", "final"), kernels.scan(*p.forward), results, strict=True):
-        assert error(answer, truth) < tolerance, name
-    grad_u, sums, grad_initial = kernels.scan_backward(*p.backward(results[0].to(p.u)), sum_u=True)
-    for name, answer, truth in zip(("u", "lam", "initial"), (grad_u, sums[0], grad_initial), gradients, strict=True):
-        assert error(answer, truth) < tolerance, f"gradient of {name}"
-    check_sum(sums, gradients[0])
-
-
-def check_sum(sums: Tensor, grad_u: Tensor) -> None:
-    """After dλ, for each direction the sum of the gradients of u before they were rounded."""
-    truth = grad_u.sum((0, 1)).view(-1, *grad_u.shape[-2:])
-    assert sums.shape == (1 + len(truth), *truth.shape[1:])
-    assert error(sums[1:], truth) < TOLERANCE[sums.dtype], f"sum, {worst(sums[1:], truth)}"
 
 
 @pytest.mark.usefixtures("poisoned")
@@ -128,19 +120,19 @@ def test_long_sequences(
     kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, resets: list[int] | None, reverse: bool
 ) -> None:
     """The resets: at the first step, and either way within the first tile of a group, but not the second."""
-    leave_to_single_tiles(monkeypatch, kernels)
+    use_lookback(monkeypatch, kernels)
     options: dict[str, Any] = {"device": "cuda" if torch.cuda.is_available() else "cpu", "radius": (0.8, 0.999)}
     p = problem(1, 33, 5, torch.float32, reverse=reverse, resets=None if resets is None else 0.0, **options)
     if p.resets is not None:
         p.resets[:, resets] = True
-    assert kernels._few(p.u)
+    assert few(kernels, p)
     check(kernels, p, 1e-5)
 
 
 @pytest.mark.usefixtures("poisoned")
 @pytest.mark.parametrize("dtype", TYPES)
 def test_long_sequences_of_all_types(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
-    leave_to_single_tiles(monkeypatch, kernels)
+    use_lookback(monkeypatch, kernels)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     check(kernels, problem(1, 19, 3, dtype, device=device), TOLERANCE[dtype])
 
@@ -149,25 +141,27 @@ def test_long_sequences_of_all_types(kernels: ModuleType, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("n", [1, 2, 4])
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
 def test_long_sequences_anywhere_in_memory(kernels: ModuleType, n: int, reverse: bool) -> None:
-    """What is brought to the cache has to begin at a multiple of 16 bytes; steps of few channels need not."""
+    """A prefetch begins at a multiple of 16 bytes; steps of few channels need not."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     p = problem(1, 4999, n, torch.bfloat16, reverse=reverse, device=device)
     odd = torch.empty(p.u.numel() + 1, dtype=p.u.dtype, device=device)[1:].view_as(p.u)
-    assert kernels._few(p.u)
+    assert few(kernels, p)
     check(kernels, dataclasses.replace(p, u=odd.copy_(p.u)), TOLERANCE[torch.bfloat16])
 
 
 @pytest.mark.usefixtures("poisoned")
 def test_long_tiles_where_few_steps_are_left(kernels: ModuleType) -> None:
-    """Of 64 steps, but not where many would be left, which are walked one by one."""
+    """Of 64 steps, unless many remaining steps would be tiles of one step."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
 
-    def rows(length: int, offsets: Tensor | None = None) -> int:
-        u = torch.empty(1, length, 2, 64, dtype=torch.bfloat16, device=device)
-        return int(kernels._plan(u, kernels.FORWARD, offsets).tile[0])
+    def steps(length: int, offsets: list[int] | None = None) -> int:
+        from linrnn.recurrence import triton_common, triton_scan
 
-    assert [rows(length) for length in (9, 64, 127, 130, 4000, 4096)] == [32, 64, 32, 64, 64, 64]
-    assert rows(4096, torch.tensor([0, 96, 4096], device=device)) == 32
+        p = problem(1, length, 64, torch.bfloat16, offsets=offsets, device=device)
+        return triton_scan._plan(triton_common.Task(*p.forward)).tile.steps
+
+    assert [steps(length) for length in (9, 64, 127, 130, 4000, 4096)] == [32, 64, 32, 64, 64, 64]
+    assert steps(4096, [0, 96, 4096]) == 32
     check(kernels, problem(1, 130, 64, torch.bfloat16, device=device), TOLERANCE[torch.bfloat16])
 
 
@@ -178,32 +172,20 @@ def test_long_tiles_where_few_steps_are_left(kernels: ModuleType) -> None:
 def test_tiles_in_two_halves(
     kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, reverse: bool, length: int
 ) -> None:
-    from linrnn.recurrence import gpu_halves
+    from linrnn.recurrence import triton_halves
+    from linrnn.recurrence.triton_common import Task
+    from linrnn.recurrence.triton_scan import ScanTile
 
     block = 32 if torch.cuda.is_available() else 4
-    for tiles in ("FORWARD", "BACKWARD"):
-        monkeypatch.setattr(gpu_halves, tiles, ((0, (4, block, 1, 2, None)),))
+    for tiles in ("HALVES_TILES", "HALVES_BACKWARD_TILES"):
+        monkeypatch.setattr(triton_halves, tiles, ((0, ScanTile(4, block, 1, 2, None)),))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     p = problem(2, length, 2 * block, dtype, reverse=reverse, device=device)
-    assert kernels._in_halves(p.u, None, None, back=False)
+    assert triton_halves.fits(Task(*p.forward))
     check(kernels, p, TOLERANCE[dtype])
     wide = dataclasses.replace(p, u=p.u.float(), grad_states=p.grad_states.float())  # no rounding of what is written
-    monkeypatch.setattr(gpu_halves, "fits", lambda *_: True)
+    monkeypatch.setattr(triton_halves, "fits", lambda *_: True)
     check(kernels, wide, TOLERANCE[torch.float32])
-
-
-def test_which_tiles_are_walked_in_two_halves(kernels: ModuleType) -> None:
-    def ways(batch: int, length: int, n: int, dtype: torch.dtype = torch.bfloat16, *given: Any) -> list[bool]:
-        u = torch.empty(batch, length, 2, n, dtype=dtype, device="meta")
-        return [kernels._in_halves(u, *(given or (None, None)), back) for back in (False, True)]
-
-    assert ways(32, 4096, 192) == ways(32, 64, 192) == [True, True]
-    assert ways(32, 32, 192) == [True, True]  # 96 programs: halves of 16 steps
-    assert ways(20, 32, 256) == [False, False]  # 80 programs: halves of 32
-    assert ways(32, 4096, 256) == [False, False]  # 128 programs
-    assert ways(32, 4097, 192) == ways(32, 4096, 200) == ways(32, 4096, 192, torch.float32) == [False, False]
-    assert ways(32, 4096, 192, torch.bfloat16, torch.zeros(32, 4096), None) == [False, False]  # resets
-    assert ways(1, 4096, 192, torch.bfloat16, None, torch.arange(33)) == [False, False]  # offsets
 
 
 @pytest.mark.usefixtures("poisoned")
@@ -218,12 +200,11 @@ def test_which_tiles_are_walked_in_two_halves(kernels: ModuleType) -> None:
 def test_gradients_without_the_sum(kernels: ModuleType, dtype: torch.dtype, batch: int, length: int, n: int) -> None:
     """They are the same as with it."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    p, q = problem(batch, length, n, dtype, device=device), before_problem(batch, length, 2, n, dtype, device=device)
-    given: list[tuple[Any, Any]] = [(kernels.scan_backward, p.backward(p.u))]
-    given.append((kernels.scan_before_backward, q.backward(q.u)))
-    for backward, arguments in given:
-        answers, (grad_u, sums, grad_initial) = backward(*arguments), backward(*arguments, sum_u=True)
-        for answer, truth in zip(answers, (grad_u, sums[0], grad_initial), strict=True):
+    options: dict[str, Any] = {"dtype": dtype, "device": device}
+    for p in (problem(batch, length, n, **options), exclusive_problem(batch, length, 2, n, **options)):
+        *answers, none = run(kernels, p, p.u, sum_u=False)
+        assert none.numel() == 0
+        for answer, truth in zip(answers, run(kernels, p, p.u), strict=False):
             assert answer.shape == truth.shape
             assert error(answer, truth.double()) < TOLERANCE[dtype]
 
@@ -234,11 +215,11 @@ def test_sums_over_programs(kernels: ModuleType, count: int, width: int) -> None
     """Of a few rows many columns are added at a time, of many rows few; more rows than a program takes at once."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     parts = torch.randn(count, 1, width, dtype=torch.float64, device=device)
-    torch.testing.assert_close(kernels.add_up(parts), parts.sum(0), rtol=0, atol=1e-9)
+    torch.testing.assert_close(kernels.sum_partials(parts), parts.sum(0), rtol=0, atol=1e-9)
 
 
-def test_what_may_be_brought_to_the_cache() -> None:
-    from linrnn.recurrence.gpu_long import _aligned
+def test_what_may_be_prefetched() -> None:
+    from linrnn.recurrence.triton_lookback import _aligned
 
     numbers = torch.zeros(1001, dtype=torch.bfloat16)
     assert _aligned(numbers[:800].view(1, 100, 2, 4))
@@ -248,8 +229,8 @@ def test_what_may_be_brought_to_the_cache() -> None:
 
 
 def test_nan_in_a_long_sequence(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No NaN is taken for a number that is still missing, whatever its bits; a program that waits for it never ends."""
-    leave_to_single_tiles(monkeypatch, kernels)
+    """No NaN is taken for an empty slot, whatever its bits; a program that waits for it would never end."""
+    use_lookback(monkeypatch, kernels)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     p = problem(1, 19, 3, torch.float32, device=device)
     p.u.view(torch.int32)[:, 5] = -1
@@ -260,18 +241,6 @@ def test_nan_in_a_long_sequence(kernels: ModuleType, monkeypatch: pytest.MonkeyP
     assert not states[:, :5, :, 1:].isnan().any()
 
 
-def check_before(kernels: ModuleType, p: BeforeProblem) -> None:
-    """`scan_before` and its backward against the definition in float64."""
-    states, *truths = p.oracle()
-    grad_u, sums, grad_initial = kernels.scan_before_backward(*p.backward(states.to(p.u)), sum_u=True)
-    answers = [*kernels.scan_before(*p.forward), grad_u, sums[0], grad_initial]
-    names = ("states", "final", "gradient of u", "gradient of lam", "gradient of initial")
-    for name, answer, truth in zip(names, answers, [states, *truths], strict=True):
-        assert error(answer, truth) < TOLERANCE[p.u.dtype], name
-        assert answer.dtype == (p.u if name in ("states", "gradient of u") else p.lam).dtype
-    check_sum(sums, truths[1])
-
-
 @pytest.mark.usefixtures("poisoned")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("resets", [None, 0.2], ids=["", "resets"])
@@ -279,72 +248,69 @@ def check_before(kernels: ModuleType, p: BeforeProblem) -> None:
     ("shape", "reverse"),
     [((2, 5, 2, 3), False), ((1, 1, 2, 1), True), ((1, 19, 1, 40), True), ((2, 0, 2, 3), False), ((0, 4, 1, 3), False)],
 )
-def test_states_before_each_step(
+def test_exclusive_scan(
     kernels: ModuleType, dtype: torch.dtype, resets: float | None, shape: tuple[int, int, int, int], reverse: bool
 ) -> None:
     """Batch, length, directions and N; of two directions, one is reverse."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    check_before(kernels, before_problem(*shape, dtype, reverse=reverse, resets=resets, device=device))
+    check(kernels, exclusive_problem(*shape, dtype, reverse=reverse, resets=resets, device=device), TOLERANCE[dtype])
 
 
 @pytest.mark.usefixtures("poisoned")
 @pytest.mark.parametrize("resets", [None, 0.1], ids=["", "resets"])
 def test_several_tiles(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, resets: float | None) -> None:
-    """Tiles of 4 steps, so that a few follow each other and steps are left; and channels that are not there."""
-    for name, tiles in SMALL_TILES.items():
-        monkeypatch.setattr(kernels, name, tiles)
+    """With remaining steps, and with fewer channels than the last block has."""
+    use_small_tiles(monkeypatch)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    check_before(kernels, before_problem(1, 15, 2, 5, torch.float32, resets=resets, device=device))
+    check(kernels, exclusive_problem(1, 15, 2, 5, torch.float32, resets=resets, device=device), 1e-5)
     for reverse in (False, True):
         check(kernels, problem(1, 15, 5, torch.float32, reverse=reverse, resets=resets, device=device), 1e-5)
 
 
 @pytest.mark.usefixtures("poisoned")
 @pytest.mark.parametrize("resets", [None, 0.1], ids=["", "resets"])
-def test_states_before_each_step_of_long_sequences(
+def test_exclusive_scan_of_long_sequences(
     kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, resets: float | None
 ) -> None:
-    leave_to_single_tiles(monkeypatch, kernels)
+    use_lookback(monkeypatch, kernels)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    p = before_problem(1, 21, 2, 3, torch.float32, resets=resets, device=device)
-    assert kernels._few(p.u)
-    check_before(kernels, p)
+    p = exclusive_problem(1, 21, 2, 3, torch.float32, resets=resets, device=device)
+    assert few(kernels, p)
+    check(kernels, p, 1e-5)
 
 
-OFFSETS = [0, 13, 14, 18]  # whole tiles of 4 and a step that is left, a single step
+OFFSETS = [0, 13, 14, 18]  # whole tiles of 4 and a remaining step; a single step
 
 
 @pytest.mark.usefixtures("poisoned")
 @pytest.mark.parametrize(
-    ("sizes", "long", "reverse"),
-    [({}, False, False), (SMALL_TILES, False, True), ({}, True, False), ({}, True, True)],
+    ("small", "long", "reverse"),
+    [(False, False, False), (True, False, True), (False, True, False), (False, True, True)],
     ids=["one tile", "several tiles", "long", "long, reverse"],
 )
-def test_sequences_end_to_end(
-    kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, sizes: dict[str, Any], long: bool, reverse: bool
+def test_packed_batches(
+    kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, small: bool, long: bool, reverse: bool
 ) -> None:
-    for name, size in sizes.items():
-        monkeypatch.setattr(kernels, name, size)
+    if small:
+        use_small_tiles(monkeypatch)
     if long:
-        leave_to_single_tiles(monkeypatch, kernels)
+        use_lookback(monkeypatch, kernels)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     options: dict[str, Any] = {"reverse": reverse, "offsets": OFFSETS, "device": device}
     p = problem(1, 18, 5, torch.float32, **options)
-    assert kernels._few(p.u, p.offsets) == long
+    assert few(kernels, p) == long
     check(kernels, p, 1e-5)
-    check_before(kernels, before_problem(1, 18, 2, 5, torch.float32, **options))
+    check(kernels, exclusive_problem(1, 18, 2, 5, torch.float32, **options), 1e-5)
 
 
-def test_nothing_crosses_between_sequences_end_to_end(kernels: ModuleType) -> None:
+def test_nothing_crosses_between_packed_sequences(kernels: ModuleType) -> None:
     """Whatever one of them holds, the others are the same to the last bit."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     p = problem(1, 18, 5, torch.float32, offsets=OFFSETS, device=device)
-    q = before_problem(1, 18, 2, 5, torch.float32, offsets=OFFSETS, device=device)
+    q = exclusive_problem(1, 18, 2, 5, torch.float32, offsets=OFFSETS, device=device)
     results = []
     for _ in range(2):
-        rows = [kernels.scan(*p.forward)[0], kernels.scan_backward(*p.backward(p.u))[0]]
-        rows += [kernels.scan_before(*q.forward)[0], kernels.scan_before_backward(*q.backward(q.u))[0]]
-        results.append(rows)
+        results.append([row for each in (p, q) for row in run(kernels, each, each.u)[:3:2]])  # states, gradients of u
         for t in (p.u, p.grad_states, q.u, q.grad_states):
             t[:, :13] = float("nan")
     for clean, spoilt in zip(*results, strict=True):
@@ -356,30 +322,29 @@ def test_nothing_crosses_between_sequences_end_to_end(kernels: ModuleType) -> No
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
 @pytest.mark.parametrize(("sequences", "longest", "n"), [(32, 500, 256), (3, 4500, 100), (16, 3000, 300)])
-def test_sequences_end_to_end_at_real_sizes(
+def test_packed_batches_at_real_sizes(
     kernels: ModuleType, dtype: torch.dtype, reverse: bool, sequences: int, longest: int, n: int
 ) -> None:
     """All but the first are few and long. The same inputs give the same bits."""
     offsets = [0, *torch.randint(longest // 2, longest, (sequences,)).cumsum(0).tolist()]
     options: dict[str, Any] = {"reverse": reverse, "offsets": offsets, "radius": (0.9, 0.999), "device": "cuda"}
     p = problem(1, offsets[-1], n, dtype, **options)
-    assert kernels._few(p.u, p.offsets) == (sequences < 32)
+    assert few(kernels, p) == (sequences < 32)
     check(kernels, p, TOLERANCE[dtype])
-    q = before_problem(1, offsets[-1], 1, n, dtype, **options)
-    check_before(kernels, q)
-    first, again = ([*kernels.scan_before(*q.forward), *kernels.scan_before_backward(*q.backward(q.u))] for _ in "12")
-    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    q = exclusive_problem(1, offsets[-1], 1, n, dtype, **options)
+    check(kernels, q, TOLERANCE[dtype])
+    assert all(torch.equal(*pair) for pair in zip(run(kernels, q), run(kernels, q), strict=True))
 
 
 @pytest.mark.parametrize("few", [0, 128], ids=["one program", "one for each tile"])
 def test_a_constant_input_over_many_tiles(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
     """x_k = (1 - λ^(k+1))/(1 - λ) from one unit a step: errors in λ^(steps of a tile) would add up."""
-    from linrnn.recurrence import gpu_long
+    from linrnn.recurrence import triton_lookback
 
-    monkeypatch.setitem(kernels.FEW, 4, few)
-    for tiles in (gpu_long.FORWARD, gpu_long.BACKWARD):  # more segments lose more: λ^(steps of a segment) is rounded
-        monkeypatch.setitem(tiles, 4, ((0, (8, 16, 4, 1, None)),))
-    monkeypatch.setattr(gpu_long, "ALONE", {})
+    monkeypatch.setitem(kernels.LOOKBACK_CHANNELS, 4, few)
+    tile = triton_lookback.LookbackTile(8, 16, 4, 1, None)  # more segments lose more: λ^(steps of a segment) is rounded
+    for name in ("LOOKBACK_TILES", "LOOKBACK_BACKWARD_TILES"):
+        monkeypatch.setattr(triton_lookback, name, {4: ((0, tile),)})
     device = "cuda" if torch.cuda.is_available() else "cpu"
     length = 4000 if few or torch.cuda.is_available() else 160
     lam = torch.tensor([[0.9999], [0.0]], device=device).repeat(1, 4)
@@ -387,8 +352,8 @@ def test_a_constant_input_over_many_tiles(kernels: ModuleType, monkeypatch: pyte
     u[:, :, 0] = 1.0
     exact = float(lam[0, 0])
     truth = (1 - exact ** torch.arange(1, length + 1, dtype=torch.float64)) / (1 - exact)
-    states, _ = kernels.scan(u, lam, zero, None, False)
-    grad_u, sums, _ = kernels.scan_backward(u, zero, states, lam, zero, None, False, sum_u=True)
+    states, _ = kernels.scan(u, lam, zero, Options())
+    grad_u, sums, _ = kernels.scan_backward(u, zero, states, lam, zero, Options(), sum_u=True)
     assert error(states[0, :, 0, 0].cpu(), truth) < 1e-6
     assert error(grad_u[0, :, 0, 0].cpu().flip(0), truth) < 1e-6
     assert error(sums[1, 0, 0].cpu(), truth.sum()) < 1e-6
@@ -403,15 +368,15 @@ def test_a_constant_input_over_many_tiles(kernels: ModuleType, monkeypatch: pyte
         *[(4, 4000, 192), (256, 2000, 16), (1, 16384, 256), (1, 131072, 512), (1, 100_000, 16)],  # few and long
     ],
 )
-def test_real_sizes(dtype: torch.dtype, batch: int, length: int, n: int) -> None:
-    check_on_gpu(problem(batch, length, n, dtype, radius=(0.9, 0.9999), device="cuda"))
+def test_real_sizes(kernels: ModuleType, dtype: torch.dtype, batch: int, length: int, n: int) -> None:
+    check_on_gpu(kernels, problem(batch, length, n, dtype, radius=(0.9, 0.9999), device="cuda"))
 
 
 @gpu_only
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("n", [1, 4, 8, 12])
 def test_few_channels(kernels: ModuleType, dtype: torch.dtype, n: int) -> None:
-    """Fewer than layers have on a GPU; batches, and sequences end to end, shorter than a tile or not."""
+    """Fewer than layers have on a GPU; batches and packed batches, shorter than a tile or longer."""
     for shape, offsets in (((8, 12, n), None), ((8, 75, n), None), ((1, 96, n), [0, 12, 18, 25, 37, 96])):
         check(kernels, problem(*shape, dtype, offsets=offsets, device="cuda"), TOLERANCE[dtype])
 
@@ -427,39 +392,32 @@ def test_few_channels(kernels: ModuleType, dtype: torch.dtype, n: int) -> None:
     ids=["long", "long, reverse, resets", "reverse, resets", "halves", "short halves, reverse"],
 )
 def test_all_types_and_directions(
-    dtype: torch.dtype, shape: tuple[int, int, int], reverse: bool, resets: float | None
+    kernels: ModuleType, dtype: torch.dtype, shape: tuple[int, int, int], reverse: bool, resets: float | None
 ) -> None:
     options = {"reverse": reverse, "resets": resets, "radius": (0.9, 0.9999), "device": "cuda"}
-    check_on_gpu(problem(*shape, dtype, **options))  # type: ignore[arg-type]
+    check_on_gpu(kernels, problem(*shape, dtype, **options))  # type: ignore[arg-type]
 
 
-def check_on_gpu(p: Problem) -> None:
+def check_on_gpu(kernels: ModuleType, p: Problem) -> None:
     """The truth is the CPU's float64, itself tested against the definition; |λ| reaches 0.9999."""
-    from linrnn.recurrence import cpu, gpu
+    from linrnn.recurrence import numba_scan
 
     p.lam[:, 0] = torch.tensor([0.9999, 0.0])  # the worst case of a constant input
-    tolerance, exact = TOLERANCE[p.u.dtype], p.exact()
-    states, final = cpu.scan(*exact.forward)
-    for name, answer, truth in zip(("states", "final"), gpu.scan(*p.forward), (states, final), strict=True):
-        assert error(answer, truth) < tolerance, f"{name}, {worst(answer, truth)}"
-    truths = cpu.scan_backward(*exact.backward(states))
-    grad_u, sums, grad_initial = gpu.scan_backward(*p.backward(states.to(p.u)), sum_u=True)
-    for name, answer, truth in zip(("u", "lam", "initial"), (grad_u, sums[0], grad_initial), truths, strict=True):
-        assert error(answer, truth) < tolerance, f"gradient of {name}, {worst(answer, truth)}"
-    check_sum(sums, truths[0])
+    truths = run(numba_scan, p.exact())
+    for i, (answer, truth) in enumerate(zip(run(kernels, p, truths[0].to(p.u)), truths, strict=True)):
+        assert error(answer, truth) < (TOLERANCE[p.lam.dtype] if i == 5 else TOLERANCE[p.u.dtype]), worst(answer, truth)
 
 
 @gpu_only
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize(("reverse", "resets"), [(False, None), (True, 0.01)], ids=["forward", "reverse, resets"])
 @pytest.mark.parametrize("shape", [(32, 512, 1, 256), (32, 300, 2, 256), (2, 8192, 2, 100), (1, 4000, 1, 40)])
-def test_states_before_each_step_at_real_sizes(
+def test_exclusive_scan_at_real_sizes(
     kernels: ModuleType, dtype: torch.dtype, reverse: bool, resets: float | None, shape: tuple[int, int, int, int]
 ) -> None:
-    p = before_problem(*shape, dtype, reverse=reverse, resets=resets, radius=(0.9, 0.9999), device="cuda")
-    check_before(kernels, p)
-    first, again = ([*kernels.scan_before(*p.forward), *kernels.scan_before_backward(*p.backward(p.u))] for _ in "12")
-    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    p = exclusive_problem(*shape, dtype, reverse=reverse, resets=resets, radius=(0.9, 0.9999), device="cuda")
+    check(kernels, p, TOLERANCE[dtype])
+    assert all(torch.equal(*pair) for pair in zip(run(kernels, p), run(kernels, p), strict=True))
 
 
 @gpu_only
@@ -487,14 +445,13 @@ def test_more_than_two_to_the_31_elements() -> None:
     [((8, 5000, 100), None), ((2, 16384, 100), 0.001), ((64, 2000, 100), 0.01)],
     ids=["few", "few, resets", "many, resets"],
 )
-def test_same_inputs_same_bits(dtype: torch.dtype, shape: tuple[int, int, int], resets: float | None) -> None:
-    from linrnn.recurrence import gpu
-
+def test_same_inputs_same_bits(
+    kernels: ModuleType, dtype: torch.dtype, shape: tuple[int, int, int], resets: float | None
+) -> None:
     p = problem(*shape, dtype, resets=resets, device="cuda")
-    first = [*gpu.scan(*p.forward), *gpu.scan_backward(*p.backward(p.u))]
+    first = run(kernels, p, p.u)
     for _ in range(5):
-        again = [*gpu.scan(*p.forward), *gpu.scan_backward(*p.backward(p.u))]
-        assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+        assert all(torch.equal(a, b) for a, b in zip(first, run(kernels, p, p.u), strict=True))
 
 
 @gpu_only
@@ -502,15 +459,15 @@ def test_operator_on_the_gpu() -> None:
     p = problem(2, 9, 3, torch.float64, resets=0.2, device="cuda")
     tensors = [t.requires_grad_() for t in p.forward[:3]]
     assert torch.autograd.gradcheck(lambda u, lam, x: linrnn.scan_planes(u, lam, x, resets=p.resets), tensors)
-    torch.library.opcheck(op.scan, p.forward)
-    q = before_problem(2, 9, 2, 3, torch.float64, resets=0.2, device="cuda")
+    torch.library.opcheck(op.scan, flat(p.forward))
+    q = exclusive_problem(2, 9, 2, 3, torch.float64, resets=0.2, device="cuda")
     tensors = [t.requires_grad_() for t in q.forward[:3]]
-    assert torch.autograd.gradcheck(lambda u, lam, x: op.scan_before(u, lam, x, q.resets, False), tensors)
-    torch.library.opcheck(op.scan_before, q.forward)
-    r = before_problem(1, 9, 2, 3, torch.float64, offsets=[0, 4, 9], device="cuda")
+    assert torch.autograd.gradcheck(lambda u, lam, x: op.exclusive_scan(u, lam, x, q.resets, False), tensors)
+    torch.library.opcheck(op.exclusive_scan, flat(q.forward))
+    r = exclusive_problem(1, 9, 2, 3, torch.float64, offsets=[0, 4, 9], device="cuda")
     tensors = [t.requires_grad_() for t in r.forward[:3]]
-    assert torch.autograd.gradcheck(lambda u, lam, x: op.scan_before(u, lam, x, None, False, r.offsets), tensors)
-    torch.library.opcheck(op.scan_before, r.forward)
+    assert torch.autograd.gradcheck(lambda u, lam, x: op.exclusive_scan(u, lam, x, None, False, r.offsets), tensors)
+    torch.library.opcheck(op.exclusive_scan, flat(r.forward))
 
 
 @gpu_only

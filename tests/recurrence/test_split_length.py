@@ -99,8 +99,8 @@ def rounding(group: Group, *, dtype: torch.dtype) -> Errors:
     lengths = (500,) * group.size()
     here = part(group, lengths)
     p = problem(2, sum(lengths), 4, dtype, radius=(0.99, 0.9999))
-    (states, final), (du, dlam, _) = p.oracle()
-    truth = {"states": states[:, here], "final": final, "du": du[:, here], "dlam": dlam}
+    (states, final), g = p.oracle()
+    truth = {"states": states[:, here], "final": final, "du": g.u[:, here], "dlam": g.lam}
 
     def run(steps: slice, share: float, **options: Any) -> dict[str, Tensor]:
         u, lam = p.u[:, steps].clone().requires_grad_(), p.lam.clone().requires_grad_()

@@ -14,9 +14,9 @@ from torch.utils._pytree import tree_leaves
 
 import linrnn
 from linrnn.fast import fused
-from linrnn.recurrence import backend, cpu, op, reference, transforms
+from linrnn.recurrence import backend, numba_scan, op, reference, torch_func
 from linrnn.recurrence.planes import from_planes, to_planes
-from tests.recurrence.helpers import Problem, before_problem, error, problem
+from tests.recurrence.helpers import Problem, error, exclusive_problem, problem
 
 Scan = Callable[..., tuple[Tensor, Tensor]]
 DIRECTIONS = pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
@@ -185,8 +185,8 @@ def test_vmap_is_one_scan(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         calls.append(arguments)
         return scan(*arguments)
 
-    scan = cpu.scan
-    monkeypatch.setattr(cpu, "scan", counted)
+    scan = numba_scan.scan
+    monkeypatch.setattr(numba_scan, "scan", counted)
     given, _ = vmapped(VMAPPED[name], True)
     vmap(lambda *planes: linrnn.scan_planes(*planes[:3], resets=planes[3]), VMAPPED[name])(*given)
     assert len(calls) == 1
@@ -259,8 +259,8 @@ def test_gradients_of_a_scan_from_before(reverse: bool, resets: float | None) ->
 
 
 def test_what_has_no_tangents_raises() -> None:
-    q = before_problem(1, 3, 1, 2)
-    states, _ = op.scan_before(q.u.requires_grad_(), q.lam, q.initial, None, False)
+    q = exclusive_problem(1, 3, 1, 2)
+    states, _ = op.exclusive_scan(q.u.requires_grad_(), q.lam, q.initial, None, False)
     p = problem(1, 3, 2)
     with forward_ad.dual_level():
         with pytest.raises(RuntimeError, match="expected its forward pass to be inside"):
@@ -306,11 +306,11 @@ def test_ordinary_calls_are_the_operator(monkeypatch: pytest.MonkeyPatch) -> Non
     def never(*_: Any) -> Any:
         raise AssertionError("no transform is active")
 
-    monkeypatch.setattr(transforms, "scan", never)
+    monkeypatch.setattr(torch_func, "scan", never)
     planes = [t.clone().requires_grad_() for t in inputs(p)]
     states, final = linrnn.scan_planes(*planes)
     (states.sum() + final.sum()).backward()
-    assert not transforms.active()
+    assert not torch_func.active()
     assert "linrnn_scan" in type(states.grad_fn).__name__
     assert_same(functionalize(linrnn.scan_planes)(*planes), (states, final))  # which differentiates nothing
 

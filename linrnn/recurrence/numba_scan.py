@@ -1,9 +1,9 @@
 """The scan on the CPU: Numba kernels.
 
-The recurrence does little arithmetic, so its speed is that of memory. Each row (a step) is walked in vectors of 64
-bytes along N, with the rows ahead prefetched, and large results are written past the cache, as a good `memcpy` does.
-Sequences, and where those are few blocks of channels, are shared among PyTorch's own OpenMP threads, or where it has
-none among threads of ours; not Numba's, which must not be entered from two threads at once.
+The recurrence needs little arithmetic, so its time is that of memory. A row (a step) is read in vectors of 64 bytes
+along N, the rows ahead are prefetched, and large results are written past the cache, as a good `memcpy` does.
+Sequences, and blocks of channels where sequences are few, are distributed over PyTorch's own OpenMP threads, or where
+it has none over threads of ours. Numba's threads are no choice: two threads must not enter them at once.
 """
 
 import ctypes
@@ -24,32 +24,38 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic, models, overload, register_model
 from torch import Tensor
 
-from linrnn.recurrence import fallback
-from linrnn.recurrence.fallback import adds_bias, scan_before, scan_before_backward
+from linrnn.recurrence import derived
+from linrnn.recurrence.interface import Gradients, Options
 from linrnn.util.jit import jit
 
-__all__ = ["adds_bias", "scan", "scan_backward", "scan_before", "scan_before_backward"]
-
-PROCESS = os.getpid()  # a fork leaves PyTorch's threads behind
-SHARE = 1 << 14  # elements of u below which a second thread costs more than it brings
-STREAM = 1 << 22  # bytes from which results are written past the cache
-FRESH = 1 << 25  # bytes from which Linux gives new memory for every result, which it does page by page
-HUGE_PAGES = 14  # MADV_HUGEPAGE
-BLOCK = 64  # channels in the narrowest block: a multiple of every vector's width
-TILE = 8  # steps that a vector of channels walks at a time
-FLUSH = 256  # steps after which dλ moves from single to double precision: a multiple of TILE
+PROCESS = os.getpid()  # a fork has none of PyTorch's threads
+THREAD_NUMBERS = 1 << 14  # numbers of u below which a second thread takes more time than it saves
+NONTEMPORAL_BYTES = 1 << 22  # results from this size on are written past the cache
+HUGE_PAGE_BYTES = 1 << 25  # Linux maps new memory for every result from this size on, page by page
+MADV_HUGEPAGE = 14
+BLOCK_CHANNELS = 64  # of the narrowest block: a multiple of every vector's width
+TILE_STEPS = 8  # for which a vector of channels keeps its state in registers
+FLUSH_STEPS = 256  # after which dλ moves from single to double precision: a multiple of TILE_STEPS
 
 
 def scan(
-    u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool, offsets: Tensor | None = None
+    u: Tensor, lam: Tensor, initial: Tensor, options: Options, bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    if offsets is not None:  # here sequences end to end come with resets
-        return fallback.scan(u, lam, initial, resets, reverse, offsets)
+    if bias is not None:
+        u = u + bias
+    if options.exclusive:
+        return derived.exclusive_scan(scan, u, lam, initial, options)
+    if options.offsets is not None:
+        return derived.packed_scan(scan, u, lam, initial, options)
     states = _empty(u.shape, lam.dtype)
     carry = initial.clone(memory_format=torch.contiguous_format)
     arrays = [_flat(t, lam.dtype) for t in (u, lam, carry)]
-    _share(_scan, u, [*arrays, _flags(resets), reverse, _flat(states, lam.dtype), _stream(states)])
+    _run(_scan, u, [*arrays, _flags(options.resets), options.reverse, _flat(states, lam.dtype), _nontemporal(states)])
     return states.to(u.dtype), carry
+
+
+def adds_bias(u: Tensor, options: Options) -> bool:
+    return False
 
 
 def scan_backward(
@@ -57,33 +63,30 @@ def scan_backward(
     grad_final: Tensor,
     states: Tensor,
     lam: Tensor,
-    initial: Tensor,
-    resets: Tensor | None,
-    reverse: bool,
-    offsets: Tensor | None = None,
+    initial: Tensor | None,
+    options: Options,
     sum_u: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:
-    if offsets is not None:
-        return fallback.scan_backward(grad_states, grad_final, states, lam, initial, resets, reverse, offsets, sum_u)
+) -> Gradients:
+    if initial is None or options.offsets is not None:
+        return derived.scan_backward(scan, grad_states, grad_final, states, lam, initial, options, sum_u)
     grad_u = _empty(states.shape, lam.dtype)
     carry = grad_final.clone(memory_format=torch.contiguous_format)
-    partial = torch.zeros_like(carry)
-    grad_lam = torch.zeros_like(carry, dtype=torch.float64)  # for each sequence; summed in a fixed order below
+    partials = torch.zeros_like(carry)
+    grad_lam = torch.zeros_like(carry, dtype=torch.float64)  # of each sequence, summed in a fixed order below
     arrays = [_flat(t, lam.dtype) for t in (grad_states, states, lam, initial, carry)]
-    outputs = [_flat(grad_u, lam.dtype), _flat(partial, lam.dtype), _flat(grad_lam, torch.float64)]
-    _share(_scan_backward, states, [*arrays, _flags(resets), reverse, *outputs, _stream(grad_u)])
-    sums = grad_lam.sum(dim=0).to(lam.dtype)
-    return grad_u.to(states.dtype), fallback.with_sum(sums, grad_u) if sum_u else sums, carry
+    outputs = [_flat(grad_u, lam.dtype), _flat(partials, lam.dtype), _flat(grad_lam, torch.float64)]
+    _run(_scan_backward, states, [*arrays, _flags(options.resets), options.reverse, *outputs, _nontemporal(grad_u)])
+    sums = derived.stack_sums(grad_lam.sum(dim=0).to(lam.dtype), grad_u, sum_u)
+    return Gradients(grad_u.to(states.dtype), sums, carry)
 
 
 def _empty(shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    """A new tensor; a large one in pages of 2 MB where Linux has them, as to get it in small ones takes longer than to
-    fill it."""
+    """A new tensor. Linux takes longer to map a large one in small pages than a kernel to fill it: pages of 2 MB."""
     tensor = torch.empty(shape, dtype=dtype)
-    if tensor.nbytes >= FRESH and (advise := _madvise()) is not None:
+    if tensor.nbytes >= HUGE_PAGE_BYTES and (advise := _madvise()) is not None:
         page = mmap.PAGESIZE
         start = -(-tensor.data_ptr() // page) * page
-        advise(ctypes.c_void_p(start), ctypes.c_size_t(tensor.data_ptr() + tensor.nbytes - start), HUGE_PAGES)
+        advise(ctypes.c_void_p(start), ctypes.c_size_t(tensor.data_ptr() + tensor.nbytes - start), MADV_HUGEPAGE)
     return tensor
 
 
@@ -92,28 +95,28 @@ def _madvise() -> Any:
     return getattr(ctypes.CDLL(None), "madvise", None) if sys.platform == "linux" else None
 
 
-def _share(kernel: Callable[..., None], u: Tensor, arguments: list[Any]) -> None:
-    """Run the kernel over all (sequence, block of channels) pairs, in as many threads as PyTorch would use.
+def _run(kernel: Callable[..., None], u: Tensor, arguments: list[Any]) -> None:
+    """Run the kernel over all (sequence, block of channels) pairs, in as many threads as PyTorch uses.
 
-    A thread takes the next few pairs whenever it is free, so that one which gets no core does not hold up the others.
+    A free thread takes the next chunk of pairs, so that a thread without a core does not delay the others.
     """
     batch, length, _, n = u.shape
-    threads = torch.get_num_threads() if u.numel() >= SHARE else 1
-    blocks = max(1, min(-(-4 * threads // max(batch, 1)), n // BLOCK)) if threads > 1 else 1
-    width = -(-n // blocks // BLOCK) * BLOCK if blocks > 1 else n
+    threads = torch.get_num_threads() if u.numel() >= THREAD_NUMBERS else 1
+    blocks = max(1, min(-(-4 * threads // max(batch, 1)), n // BLOCK_CHANNELS)) if threads > 1 else 1
+    width = -(-n // blocks // BLOCK_CHANNELS) * BLOCK_CHANNELS if blocks > 1 else n
     units = batch * -(-n // width)
-    few = max(1, units // (8 * threads)) if threads > 1 else max(1, units)
-    starts = iter(range(0, units, few))  # one step of it holds the interpreter lock: no two threads get the same
+    chunk = max(1, units // (8 * threads)) if threads > 1 else max(1, units)
+    starts = iter(range(0, units, chunk))  # its next step holds the interpreter lock: no two threads get the same
 
     def work() -> None:
         for start in starts:
-            kernel(*arguments, length, width, start, min(start + few, units))
+            kernel(*arguments, length, width, start, min(start + chunk, units))
 
-    _together(work, min(threads, -(-units // few)))
+    _together(work, min(threads, -(-units // chunk)))
 
 
 def _together(work: Callable[[], None], threads: int) -> None:
-    """Do the work in this thread and in others beside it, for as long as it lasts."""
+    """Do the work in this thread and in other threads at once."""
     if threads > 1 and (team := _torch_team()) is not None and os.getpid() == PROCESS:
         failures: list[BaseException] = []
 
@@ -136,9 +139,9 @@ def _together(work: Callable[[], None], threads: int) -> None:
 
 @functools.cache
 def _torch_team() -> Any:
-    """The start of a parallel region in the OpenMP that PyTorch has loaded; None where that is another one.
+    """The start of a parallel region in PyTorch's OpenMP library; None if that is not GNU's.
 
-    Its threads are the ones that just worked for PyTorch and still spin on their cores: others would have to wait.
+    Its threads have just worked for PyTorch and still spin on their cores; other threads would wait for a core.
     """
     package = Path(torch.__file__).parent
     for path in (*package.glob("lib/libgomp*.so*"), *package.with_name("torch.libs").glob("libgomp*.so*")):
@@ -151,7 +154,7 @@ def _torch_team() -> Any:
 
 @functools.cache
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """One pool a process: threads do not survive a fork."""
+    """One pool for each process: threads do not survive a fork."""
     return ThreadPoolExecutor(threads, thread_name_prefix="linrnn")
 
 
@@ -163,9 +166,9 @@ def _flags(resets: Tensor | None) -> Any:
     return np.empty(0, dtype=np.bool_) if resets is None else resets.contiguous().view(-1).numpy()
 
 
-def _stream(out: Tensor) -> bool:
+def _nontemporal(out: Tensor) -> bool:
     lanes = 64 // out.itemsize
-    return out.shape[-1] % lanes == 0 and out.nbytes >= STREAM and out.data_ptr() % 64 == 0
+    return out.shape[-1] % lanes == 0 and out.nbytes >= NONTEMPORAL_BYTES and out.data_ptr() % 64 == 0
 
 
 def _jit(function: Callable[..., None]) -> Any:
@@ -173,37 +176,37 @@ def _jit(function: Callable[..., None]) -> Any:
 
 
 # The kernels. Arrays are flat: for each sequence and step the real parts, then the imaginary parts. A unit is a
-# sequence and a block of channels, walked in tiles of a few steps; inside a tile each vector of channels walks the
-# steps with its state in registers. `resets` is empty where there are none. The link between a step and the one walked
-# before it is cut where the later of the two starts a new sequence.
+# sequence and a block of channels. It goes through tiles of steps; in a tile each vector of channels keeps its state in
+# registers. `resets` is empty where there are none. The link between two neighbouring steps is cut where the later
+# step starts a new sequence.
 
 
 @_jit
-def _scan(u, lam, carry, resets, reverse, states, stream, length, width, first, last):
+def _scan(u, lam, carry, resets, reverse, states, nontemporal, length, width, first, last):
     N = lam.size // 2
     lanes = 64 // u.itemsize
-    row = -2 * N if reverse else 2 * N  # from a step to the one walked after it
+    row = -2 * N if reverse else 2 * N  # from a step to the next, in the scan's direction
     for unit in range(first, last):
         b, start, stop, stop_vectors = _unit(unit, width, N, lanes)
         c, begin = b * 2 * N, b * length
-        for t in range(0, length, TILE):
-            steps = min(TILE, length - t)
+        for t in range(0, length, TILE_STEPS):
+            steps = min(TILE_STEPS, length - t)
             k = length - 1 - t if reverse else t
             i = (begin + k) * 2 * N
-            coming = TILE * row if t + 2 * TILE <= length else 0
+            ahead = TILE_STEPS * row if t + 2 * TILE_STEPS <= length else 0
             for n in range(start, stop_vectors, lanes):
                 m = N + n
                 lr, li, xr, xi = _load(lam, n), _load(lam, m), _load(carry, c + n), _load(carry, c + m)
                 for s in range(steps):
                     j = i + s * row
-                    _prefetch(u, j + coming + n)
-                    _prefetch(u, j + coming + m)
+                    _prefetch(u, j + ahead + n)
+                    _prefetch(u, j + ahead + m)
                     if resets.size and _cut(resets, begin, length, k - s if reverse else k + s, reverse):
                         xr, xi = _zero(xr), _zero(xi)
                     xr, xi = _step(lr, li, xr, xi, _load(u, j + n), _load(u, j + m))
-                    if stream:
-                        _store_past_cache(states, j + n, xr)
-                        _store_past_cache(states, j + m, xi)
+                    if nontemporal:
+                        _store_nontemporal(states, j + n, xr)
+                        _store_nontemporal(states, j + m, xi)
                     else:
                         _store(states, j + n, xr)
                         _store(states, j + m, xi)
@@ -230,36 +233,36 @@ def _step(lr, li, xr, xi, ur, ui):
 
 @_jit
 def _scan_backward(
-    grad, states, lam, initial, carry, resets, reverse, grad_u, d, grad_lam, stream, length, width, first, last
+    grad, states, lam, initial, carry, resets, reverse, grad_u, d, grad_lam, nontemporal, length, width, first, last
 ):
     N = lam.size // 2
     lanes = 64 // states.itemsize
-    row = 2 * N if reverse else -2 * N  # against the scan: from a step to the one that came before it
+    row = 2 * N if reverse else -2 * N  # against the scan's direction
     for unit in range(first, last):
         b, start, stop, stop_vectors = _unit(unit, width, N, lanes)
         c, begin = b * 2 * N, b * length
         if resets.size and reverse and length and resets[begin]:
             _clear(carry, c, N, start, stop)
-        for t in range(0, length, TILE):
-            steps = min(TILE, length - t)
+        for t in range(0, length, TILE_STEPS):
+            steps = min(TILE_STEPS, length - t)
             k = t if reverse else length - 1 - t
             i = (begin + k) * 2 * N
-            coming = TILE * row if t + 2 * TILE <= length else 0
+            ahead = TILE_STEPS * row if t + 2 * TILE_STEPS <= length else 0
             for n in range(start, stop_vectors, lanes):
                 m = N + n
                 lr, li, cr, ci = _load(lam, n), _load(lam, m), _load(carry, c + n), _load(carry, c + m)
                 dr, di = _load(d, c + n), _load(d, c + m)
                 for s in range(steps):
                     j = i + s * row
-                    _prefetch(grad, j + coming + n)
-                    _prefetch(grad, j + coming + m)
-                    _prefetch(states, j + coming + n)
-                    _prefetch(states, j + coming + m)
+                    _prefetch(grad, j + ahead + n)
+                    _prefetch(grad, j + ahead + m)
+                    _prefetch(states, j + ahead + n)
+                    _prefetch(states, j + ahead + m)
                     gr, gi = _load(grad, j + n) + cr, _load(grad, j + m) + ci
                     cr, ci = _conj_times(lr, li, gr, gi)
-                    if stream:
-                        _store_past_cache(grad_u, j + n, gr)
-                        _store_past_cache(grad_u, j + m, gi)
+                    if nontemporal:
+                        _store_nontemporal(grad_u, j + n, gr)
+                        _store_nontemporal(grad_u, j + m, gi)
                     else:
                         _store(grad_u, j + n, gr)
                         _store(grad_u, j + m, gi)
@@ -285,12 +288,12 @@ def _scan_backward(
                         er, ei = _conj_times(states[j + row + n], states[j + row + m], gr, gi)
                         d[c + n] += er
                         d[c + m] += ei
-            if (t + steps) % FLUSH == 0 or t + steps == length:
+            if (t + steps) % FLUSH_STEPS == 0 or t + steps == length:
                 for n in range(start, stop):
                     grad_lam[c + n] += d[c + n]
                     grad_lam[c + N + n] += d[c + N + n]
                 _clear(d, c, N, start, stop)
-        k = length - 1 if reverse else 0  # the first step of the scan, whose state before was the initial one
+        k = length - 1 if reverse else 0  # the first step of the scan, which starts from the initial state
         if length and not (resets.size and _cut(resets, begin, length, k, reverse)):
             i = (begin + k) * 2 * N
             for n in range(start, stop):
@@ -309,7 +312,7 @@ def _conj_times(ar, ai, br, bi):
 
 @_jit
 def _unit(unit, width, N, lanes):
-    """The sequence and the channels of a unit, and where its whole vectors end."""
+    """The sequence and the channels of a unit, and the end of its whole vectors."""
     blocks = -(-N // width)
     start = unit % blocks * width
     stop = min(N, start + width)
@@ -318,7 +321,7 @@ def _unit(unit, width, N, lanes):
 
 @_jit
 def _cut(resets, begin, length, k, reverse):
-    """Whether no state comes to step k from the step that the scan walks before it."""
+    """Whether the link between step k and the step before it, in the scan's direction, is cut."""
     later = k + 1 if reverse else k
     return later < length and resets[begin + later]
 
@@ -329,7 +332,7 @@ def _clear(x, row, N, start, stop):
     x[row + N + start : row + N + stop] = 0
 
 
-# Vectors of 64 bytes for Numba: a type, +, - and *, and the ways to and from memory.
+# Vectors of 64 bytes for Numba: a type, +, - and *, loads and stores.
 
 
 class _Vector(types.Type):
@@ -381,13 +384,13 @@ def _load(_, array, i):
     return vector(array, i), build
 
 
-def _storing(past_cache: bool) -> Any:
+def _storing(nontemporal: bool) -> Any:
     @intrinsic
     def store(_, array, i, vector):
         def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             pointer = _pointer(context, builder, signature, arguments, context.get_value_type(vector))
-            instruction = builder.store(arguments[2], pointer, align=64 if past_cache else array.dtype.bitwidth // 8)
-            if past_cache:
+            instruction = builder.store(arguments[2], pointer, align=64 if nontemporal else array.dtype.bitwidth // 8)
+            if nontemporal:
                 one = ir.Constant(ir.IntType(32), 1)
                 instruction.set_metadata("nontemporal", builder.module.add_metadata([one]))
             return context.get_dummy_value()
@@ -397,8 +400,8 @@ def _storing(past_cache: bool) -> Any:
     return store
 
 
-_store = _storing(past_cache=False)
-_store_past_cache = _storing(past_cache=True)
+_store = _storing(nontemporal=False)
+_store_nontemporal = _storing(nontemporal=True)
 
 
 @intrinsic
@@ -424,7 +427,7 @@ def _prefetch(_, array, i):
 
 @intrinsic
 def _fence(_):
-    """What was written past the cache is seen by whoever waits for this thread."""
+    """Make nontemporal stores visible to threads that wait for this thread."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.fence("seq_cst")

@@ -1,10 +1,10 @@
 """The scan of sequences whose length is split over the processes of a group.
 
-From outside, a part of a sequence is an affine map: the state x that enters it leaves it as a·x + b, where a is
-λ^length, or 0 if a reset lies in the part, and b is where the part ends when it starts from zero. So each process scans
-its part from zero, all exchange these maps, and each composes those before its own into the state that enters there,
-with which it scans again. What travels is small, (batch, N), and no process waits for another's scan. The gradient is
-such a scan too, with conj(λ) and the other way round.
+A part of a sequence is an affine map of the state x that enters it, x ↦ a·x + b: a is λ^length, or 0 if a reset lies in
+the part, and b is the final state of the part when it starts from zero. Each process scans its part from zero, all
+processes exchange their maps, and each composes the maps of the parts before its own into the state that enters its
+part, and scans again from that state. The messages are small, (batch, N), and no process waits for the scan of another.
+The gradient is such a scan too, with conj(λ) in the other direction.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from linrnn.recurrence import op, transforms
+from linrnn.recurrence import op, torch_func
 from linrnn.recurrence.planes import from_planes, to_planes
 from linrnn.util.errors import wrong_type
 
@@ -21,7 +21,7 @@ from linrnn.util.errors import wrong_type
 def scan(
     u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool, group: dist.ProcessGroup
 ) -> tuple[Tensor, Tensor]:
-    """States of this process's part, and the state to hand on after all parts, on real planes."""
+    """The states of this process's part, and the state after all parts, on real planes."""
     if not isinstance(group, dist.ProcessGroup):
         raise wrong_type("group", "a torch.distributed.ProcessGroup that this process is in", type(group).__name__)
     result: tuple[Tensor, Tensor] = _Scan.apply(u, lam, initial, resets, reverse, group)  # type: ignore[no-untyped-call]
@@ -39,7 +39,7 @@ class _Scan(torch.autograd.Function):
         reverse: bool,
         group: dist.ProcessGroup,
     ) -> tuple[Tensor, Tensor]:
-        ranks = range(group.size())[::-1] if reverse else range(group.size())  # as the scan walks
+        ranks = range(group.size())[::-1] if reverse else range(group.size())  # in the direction of the scan
         zero = torch.zeros_like(initial)
         a = _decay(u, lam, resets)
         _, b = op.scan(u, lam, zero, resets, reverse)
@@ -53,11 +53,13 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
-        transforms.require_reverse_mode()
+        torch_func.require_reverse_mode()
         states, lam, entering, resets, a = ctx.saved_tensors
         zero = torch.zeros_like(entering)
         conj_lam = torch.stack([lam[0], -lam[1]])
-        _, g = op.scan(grad_states, conj_lam, zero, resets, not ctx.reverse)  # all that reaches the part's first state
+        _, g = op.scan(
+            grad_states, conj_lam, zero, resets, not ctx.reverse
+        )  # the whole gradient of the part's first state
         b = to_planes(from_planes(conj_lam) * from_planes(g))
         grad_leaving, grad_initial = _compose(a.conj(), b, grad_final, ctx.ranks[::-1], ctx.group)
         grad_u, grad_lam, _ = op.scan_backward(grad_states, grad_leaving, states, lam, entering, resets, ctx.reverse)
@@ -65,18 +67,18 @@ class _Scan(torch.autograd.Function):
 
 
 def _decay(u: Tensor, lam: Tensor, resets: Tensor | None) -> Tensor:
-    """What a state is multiplied with as it crosses this part, complex128 (batch, N)."""
+    """The factor a of this part, complex128 (batch, N)."""
     batch, length, _, n = u.shape
-    lam = from_planes(lam.double())  # the phase of λ^length turns that many times: single precision loses it
+    lam = from_planes(lam.double())  # single precision loses the phase of λ^length
     a = torch.polar(lam.abs() ** length, lam.angle() * length).expand(batch, n)
     return a if resets is None else a.masked_fill(resets.any(dim=1, keepdim=True), 0)
 
 
 def _compose(a: Tensor, b: Tensor, before: Tensor, ranks: range, group: dist.ProcessGroup) -> tuple[Tensor, Tensor]:
-    """Walk x ↦ a·x + b of each rank, in this order, from the sum of what all ranks give as the state `before`.
+    """Compose the maps of the ranks, in this order, from the sum of the states `before` of all ranks.
 
     Returns:
-        The state that enters the part of this rank, and the one that leaves the last part: (batch, 2, N) each.
+        The state that enters the part of this rank, and the state after the last part: (batch, 2, N) each.
     """
     mine = torch.stack([a, from_planes(b.double()), from_planes(before.double())])
     every = [torch.empty_like(mine) for _ in ranks]

@@ -1,0 +1,79 @@
+"""Which implementation of the scan runs on a device: Numba, Triton on NVIDIA, or plain PyTorch.
+
+All questions about what a device can run are answered here, for the scan and for every other kernel of the package.
+"""
+
+import functools
+import importlib
+import importlib.util
+import warnings
+from typing import Literal, cast
+
+import torch
+
+from linrnn.recurrence.interface import Kernels
+
+Backend = Literal["numba", "triton", "plain"]
+MODULES: dict[Backend, str] = {"numba": "numba_scan", "triton": "triton_backend", "plain": "plain"}
+
+
+def of(device: torch.device) -> Backend:
+    """The backend of a device."""
+    if why_plain(device) is not None:
+        return "plain"
+    return "numba" if device.type == "cpu" else "triton"
+
+
+def triton(device: torch.device) -> bool:
+    """Whether our Triton kernels run on this device."""
+    return of(device) == "triton"
+
+
+def why_plain(device: torch.device) -> str | None:
+    """Why the device has only the plain backend; None if it has a faster one."""
+    if device.type == "cpu":
+        return None if _installed("numba") else "Numba is not installed"
+    if device.type != "cuda":
+        return f"linrnn has no kernels for {device.type}"
+    if torch.version.hip is not None:  # AMD's GPUs are named "cuda" too
+        return "linrnn's GPU kernels contain NVIDIA assembly, and this is a build of PyTorch for AMD"
+    return None if _installed("triton") else "Triton is not installed"
+
+
+def kernels(device: torch.device) -> Kernels:
+    """The module that computes the scan on this device; Numba and Triton are imported here."""
+    reason = why_plain(device)
+    if reason is not None:
+        _warn(device.type, reason)
+    return _load(of(device))
+
+
+def has_float64(device: torch.device) -> bool:
+    """Whether the device computes in double precision; Apple's GPUs do not."""
+    return device.type != "mps"
+
+
+@functools.cache
+def dependent_launch(device: torch.device) -> bool:
+    """Whether a kernel may start before the previous kernel ends: programmatic dependent launch, from Hopper on."""
+    return device.type == "cuda" and triton(device) and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+# torch.compiler.assume_constant_result without an import of the compiler: the answer becomes a constant of the graph.
+for question in (of, triton, why_plain, has_float64):
+    question._dynamo_marked_constant = True  # type: ignore[union-attr]
+
+
+@functools.cache
+def _installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+@functools.cache
+def _load(backend: Backend) -> Kernels:
+    return cast(Kernels, importlib.import_module(f"linrnn.recurrence.{MODULES[backend]}"))
+
+
+@functools.cache
+def _warn(device: str, reason: str) -> None:
+    warnings.warn(f"the scan runs in plain PyTorch on {device}, which is slower: {reason}", stacklevel=3)

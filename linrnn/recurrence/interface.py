@@ -1,0 +1,60 @@
+"""What every backend of the scan offers, and the named results and options that they share."""
+
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+
+class Options(NamedTuple):
+    """What a scan gives, in which direction, and where its sequences begin."""
+
+    resets: Tensor | None = None  # bool (batch, length), true where a new sequence starts
+    reverse: bool = False  # from the last step to the first
+    offsets: Tensor | None = None  # integers (sequences + 1,), the bounds of a packed batch; then there are no resets
+    exclusive: bool = (
+        False  # the state before each step, in one direction or both: u is (batch, length, directions, 2, N)
+    )
+
+    def reversed(self) -> "Options":
+        return self._replace(reverse=not self.reverse)
+
+
+class Gradients(NamedTuple):
+    """The gradients of a scan; dλ and the sums of ∂L/∂u come from one reduction and stay in one tensor."""
+
+    u: Tensor
+    sums: Tensor  # (1, 2, N); with `sum_u` (1 + directions, 2, N)
+    initial: Tensor
+
+    @property
+    def lam(self) -> Tensor:
+        return self.sums[0]
+
+    @property
+    def sum_u(self) -> Tensor:
+        """∂L/∂u, before it was rounded, summed over sequences and steps: (directions, 2, N)."""
+        return self.sums[1:]
+
+
+class Kernels(Protocol):
+    """A backend: a module with these functions, on real planes as in `op`."""
+
+    def scan(
+        self, u: Tensor, lam: Tensor, initial: Tensor, options: Options, bias: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The states and the final state of the scan of u, or of u + bias with a bias (2, N)."""
+
+    def adds_bias(self, u: Tensor, options: Options) -> bool:
+        """Whether `scan` adds a bias in less time than the matrix product that gives u."""
+
+    def scan_backward(
+        self,
+        grad_states: Tensor,
+        grad_final: Tensor,
+        states: Tensor,
+        lam: Tensor,
+        initial: Tensor | None,
+        options: Options,
+        sum_u: bool = False,
+    ) -> Gradients:
+        """The gradients of the scan with these options; of an exclusive scan, initial is None."""
