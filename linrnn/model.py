@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cores import CORES
-from linrnn.cores.base import check_lengths, real_steps
+from linrnn.cores.base import check_lengths, valid_mask
 from linrnn.norm import BatchNorm, LayerNorm
 from linrnn.recurrence.op import check_resets
 from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
@@ -285,7 +285,7 @@ class Model(nn.Module):
         if lengths is None:
             return inputs, None, None
         lengths = check_lengths(lengths, inputs)
-        valid = real_steps(lengths, inputs.shape[1])
+        valid = valid_mask(lengths, inputs.shape[1])
         inputs = inputs.masked_fill(~valid.view(*valid.shape, *[1] * (inputs.dim() - 2)), 0)
         return (inputs, None, None) if self.config.pooling == "all" else (inputs, lengths, valid)
 

@@ -85,7 +85,7 @@ class Core(nn.Module):
         if group is not None:
             raise ValueError("lengths: expected None with a group: a length that is split has no padding")
         lengths = check_lengths(lengths, u)
-        valid = real_steps(lengths, u.shape[1]).unsqueeze(-1)
+        valid = valid_mask(lengths, u.shape[1]).unsqueeze(-1)
         y, state = self._sequence(u.masked_fill(~valid, 0), state, lengths, **given)
         return y.masked_fill(~valid, 0), state
 
@@ -207,13 +207,13 @@ def values_can_be_read(x: Tensor) -> bool:
     return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
-def real_steps(lengths: Tensor, length: int) -> Tensor:
-    """Bool (batch, length): true where a step is real, false where it is padding."""
+def valid_mask(lengths: Tensor, length: int) -> Tensor:
+    """Bool (batch, length): false at padding."""
     return torch.arange(length, device=lengths.device) < lengths.unsqueeze(1)
 
 
-def last_real(states: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
-    """The state after the last real step of each sequence; the initial one where a sequence is empty."""
+def last_valid(states: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
+    """The state after the last step before the padding; the initial state where a sequence is empty."""
     if states.shape[1] == 0:
         return initial
     index = (lengths - 1).clamp(min=0).view(-1, *[1] * (states.dim() - 1))

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cores import kernels
-from linrnn.cores.base import Core, empty_parameters, last_real, real_steps
+from linrnn.cores.base import Core, empty_parameters, last_valid, valid_mask
 from linrnn.recurrence.op import carry_dtype
 
 WIDE = 1e4  # added to a gate's input it opens the gate, subtracted it shuts the gate, in any precision
@@ -66,15 +66,15 @@ class Gated(Core):
 
     def _sequence(self, u: Tensor, state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
         batch, length = u.shape[:2]
-        real = None if lengths is None else real_steps(lengths, length)
+        valid = None if lengths is None else valid_mask(lengths, length)
         if self.bidirectional:  # both directions in one call, as twice the number of sequences
-            both = None if real is None else torch.cat([real, real.flip(1)])
+            both = None if valid is None else torch.cat([valid, valid.flip(1)])
             h, _ = self._states(torch.cat([u, u.flip(1)]), self._zero_state(2 * batch), both)
             forward, backward = h.unflatten(0, (2, batch)).unbind(0)
             h = torch.cat([forward, backward.flip(1)], dim=-1)
             return self._add_Du(F.linear(h, self.C), u), None
         initial = self._zero_state(batch) if state is None else state
-        h, final = self._states(u, initial, real)
+        h, final = self._states(u, initial, valid)
         if lengths is not None:
             final = self._last(h, final, lengths, initial)
         return self._add_Du(F.linear(h, self.C), u), final
@@ -84,15 +84,15 @@ class Gated(Core):
         h = x.flatten(1)[:, : self.d_state]
         return self._add_Du(F.linear(h, self.C), u), x.to(state.dtype)
 
-    def _states(self, u: Tensor, initial: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _states(self, u: Tensor, initial: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
         """All h_k, (batch, length, N), and the state after the last step."""
         if u.shape[0] == 0 or u.shape[1] == 0:
             return F.linear(u, self.B[: self.d_state]), initial
         B: Tensor = self.B
-        if real is not None:
+        if valid is not None:
             forced = torch.cat([B.new_full((self.d_state, 1), WIDE * sign) for sign in self.hold])
             B = torch.cat([B, forced], dim=1)
-            u = torch.cat([u, ~real.unsqueeze(-1)], dim=-1)
+            u = torch.cat([u, ~valid.unsqueeze(-1)], dim=-1)
         parts = initial.reshape(len(u), -1, self.d_state).unbind(1)
         h, *final = kernels.run(self.kernel, u, parts, [B, self.A, self.b, self.a])
         return h, torch.stack(final, dim=1).view(initial.shape).to(initial.dtype)
@@ -102,7 +102,7 @@ class Gated(Core):
         raise NotImplementedError
 
     def _last(self, h: Tensor, final: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
-        """The state after the last real step."""
+        """The state after the last step before the padding."""
         raise NotImplementedError
 
 
@@ -125,7 +125,7 @@ class GRU(Gated):
         return torch.gru_cell(u, state.to(u.dtype), self.B, self.A, self.b, self.a)
 
     def _last(self, h: Tensor, final: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
-        return last_real(h, lengths, initial)  # exact; h kept by z = 1 may have been rounded at each step of padding
+        return last_valid(h, lengths, initial)  # exact; h kept by z = 1 may have been rounded at each step of padding
 
 
 class LSTM(Gated):
@@ -149,4 +149,4 @@ class LSTM(Gated):
         return torch.stack(h_c, dim=1)
 
     def _last(self, h: Tensor, final: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
-        return torch.stack([last_real(h, lengths, initial[:, 0]), final[:, 1]], dim=1)  # padding keeps c, but not h
+        return torch.stack([last_valid(h, lengths, initial[:, 0]), final[:, 1]], dim=1)  # padding keeps c, but not h

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn import spectrum
-from linrnn.cores.base import Core, last_real
+from linrnn.cores.base import Core, last_valid
 from linrnn.recurrence import scan_planes
 from linrnn.recurrence.op import carry_dtype
 from linrnn.recurrence.planes import from_planes, multiply
@@ -155,7 +155,7 @@ class LRU(Core):
             y = y + F.linear(x.flatten(-2), C_back[0].flatten(1))
             return self._add_Du(y, u), None
         if lengths is not None:
-            final = last_real(x, lengths, initial)
+            final = last_valid(x, lengths, initial)
         return self._add_Du(y, u), final
 
     def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:

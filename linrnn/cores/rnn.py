@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cores import kernels
-from linrnn.cores.base import Core, empty_parameters, last_real
+from linrnn.cores.base import Core, empty_parameters, last_valid
 from linrnn.recurrence.op import carry_dtype
 from linrnn.util.errors import wrong_value
 
@@ -98,7 +98,7 @@ class RNN(Core):
             return self._add_Du(y, u), None
         if lengths is None:
             lengths = torch.full((batch,), u.shape[1], device=u.device)
-        return self._add_Du(y, u), last_real(x, lengths, initial)
+        return self._add_Du(y, u), last_valid(x, lengths, initial)
 
     def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         Bu = F.linear(u, self.B)

@@ -256,7 +256,7 @@ def _responses(system: System, squares: list[Tensor], length: int, w: Tensor) ->
 
 
 def _final(u: Tensor, system: System, squares: list[Tensor], state: Tensor | None, lengths: Tensor | None) -> Tensor:
-    """The state after the last real step, (batch, 2, H, N): matrix products inside chunks, one carry a chunk."""
+    """The state after the last valid step, (batch, 2, H, N): matrix products inside chunks, one carry a chunk."""
     (batch, L, H), N = u.shape, system.a.shape[2]
     if lengths is not None:
         u = ssm.right_aligned(u, lengths)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from linrnn.cores.base import Core, last_real, output_dtype
+from linrnn.cores.base import Core, last_valid, output_dtype
 from linrnn.cores.convolution import convolve
 from linrnn.cores.lru import Dense
 from linrnn.recurrence import scan_planes, torch_func
@@ -191,7 +191,7 @@ class DiagonalSSM(Core):
             y = y + torch.einsum("blchn,chn->blh", x, c)
         if self.bidirectional:
             return y, None
-        return y, final.view_as(initial) if lengths is None else last_real(x, lengths, initial)
+        return y, final.view_as(initial) if lengths is None else last_valid(x, lengths, initial)
 
     def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(u.device.type, enabled=False):
@@ -236,7 +236,7 @@ def _powers_sum(x: Tensor, powers: Tensor, length: int) -> Tensor:
 
 
 def _final(u: Tensor, powers: Tensor, b: Tensor, state: Tensor | None, lengths: Tensor | None) -> Tensor:
-    """The state after the last real step, (batch, 2, H, N): matrix products inside chunks, then a scan over chunks."""
+    """The state after the last valid step, (batch, 2, H, N): matrix products inside chunks, then a scan over chunks."""
     L, (H, N) = u.shape[1], b.shape[1:]
     chunks = -(-L // STRIDE)
     if lengths is not None:

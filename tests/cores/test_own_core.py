@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import linrnn
-from linrnn.cores.base import last_real
+from linrnn.cores.base import last_valid
 
 
 class Average(linrnn.Core):
@@ -27,7 +27,7 @@ class Average(linrnn.Core):
             x = self.a * x + u_k
             y.append(x)
         states = torch.stack(y, dim=1)
-        return states, x if lengths is None else last_real(states, lengths, initial)
+        return states, x if lengths is None else last_valid(states, lengths, initial)
 
     def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         x = self.a * state + u
