@@ -3,8 +3,8 @@
     python benchmarks/tiles.py [--shape 32x4096x192] [--dtype bfloat16] [--pass backward] [--kernel walk]
                                [--ahead 264] [--device cuda] [--json FILE]
 
-All kernels are tried: `triton_scan`, `triton_halves` and `triton_lookback`. All are compiled first, in as many
-processes as there are cores; a tile that does not fit is left out. The best come first.
+Both kernels are tried: `triton_scan` and `triton_lookback`. All tiles are compiled first, in as many processes as there
+are cores; a tile that does not fit is left out. The best come first.
 """
 
 import argparse
@@ -24,11 +24,11 @@ import torch
 
 from linrnn.bench.measure import copy, milliseconds
 from linrnn.bench.scan import SHAPES, Shape, compare, useful_bytes
-from linrnn.recurrence import plain, triton_backend, triton_halves, triton_lookback, triton_scan
+from linrnn.recurrence import plain, triton_backend, triton_lookback, triton_scan
 from linrnn.recurrence.interface import Options
 from linrnn.recurrence.planes import from_planes
 
-KERNELS = ["walk", "halves", "look-back"]
+KERNELS = ["walk", "look-back"]
 TOGETHER = 8  # candidates that take turns with a copy
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 IN_USE = {
@@ -38,7 +38,7 @@ IN_USE = {
 
 
 class Candidate(NamedTuple):
-    """A kernel and its tile, as the tables of `triton_scan`, `triton_halves` and `triton_lookback` have it."""
+    """A kernel and its tile, as the tables of `triton_scan` and `triton_lookback` have it."""
 
     kernel: str  # of KERNELS
     tile: tuple[int, ...]
@@ -57,10 +57,6 @@ def candidates(itemsize: int, way: str) -> Iterator[Candidate]:
     for _, (*tile, limit) in IN_USE[way][itemsize]:
         walks[Candidate("walk", tuple(tile), limit)] = walks[Candidate("walk", tuple(tile), None)] = None
     yield from walks
-    if itemsize == 2:
-        for rows, warps, asked in itertools.product((16, 32), (2, 4), (64, 80, 96, 128)):
-            stages = asked * 1024 // (inputs * 2 * rows * 2 * 64 * itemsize)
-            yield Candidate("halves", (rows, 64, warps, stages), 128 if rows == 16 else 168)
     for rows, (segments, channels, warps), registers in itertools.product(
         (8, 12, 16, 24, 32), ((8, 32, 4), (8, 64, 4), (8, 64, 8), (16, 32, 8)), (96, 128, 168, 224)
     ):
@@ -98,12 +94,8 @@ def choose(candidate: Candidate, dtype: torch.dtype) -> None:
     """Let all scans of this type from now on go this way."""
     few, length = (1 << 62, 1) if candidate.kernel == "look-back" else (0, 0)
     triton_backend.LOOKBACK_CHANNELS[dtype.itemsize], triton_backend.LOOKBACK_LENGTH = few, length
-    triton_halves.MOST_PROGRAMS = 1 << 62 if candidate.kernel == "halves" else 0
     tile: Any = (*candidate.tile, candidate.registers)
-    if candidate.kernel == "halves":
-        halves: Any = triton_halves
-        halves.HALVES_TILES = halves.HALVES_BACKWARD_TILES = ((0, triton_scan.ScanTile(*tile)),)
-    elif candidate.kernel == "walk":
+    if candidate.kernel == "walk":
         triton_scan.SCAN_TILES = triton_scan.SCAN_BACKWARD_TILES = {dtype.itemsize: ((0, triton_scan.ScanTile(*tile)),)}
     else:
         tiles = {dtype.itemsize: ((0, triton_lookback.LookbackTile(*tile)),)}
