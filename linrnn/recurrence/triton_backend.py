@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrnn.recurrence import triton_halves, triton_lookback, triton_scan
+from linrnn.recurrence import triton_lookback, triton_scan
 from linrnn.recurrence.interface import Gradients, Options
 from linrnn.recurrence.triton_common import Result, Task, sum_partials
 
@@ -53,9 +53,7 @@ def _run(task: Task) -> Result:
         return Result(torch.empty_like(task.u), task.start.clone(), sums)
     values: Iterable[Any] = (x.contiguous() if isinstance(x, Tensor) else x for x in task)
     task = Task(*values)
-    if _few(task):
-        return triton_lookback.run(task)
-    return triton_halves.run(task) if triton_halves.fits(task) else triton_scan.run(task)
+    return triton_lookback.run(task) if _few(task) else triton_scan.run(task)
 
 
 def _few(task: Task) -> bool:

@@ -161,11 +161,11 @@ def scan_kernel(
     for COUNT in tl.static_range(STEPS, 0, 1 - STEPS):  # the whole tiles, then tiles of one step
         tile_offsets = _tile_offsets(n, row, N, COUNT)
         for t in tl.range(0 if COUNT > 1 else full, full if COUNT > 1 else length, COUNT, num_stages=STAGES):
-            ur, ui = split_tile(tl.load(u + tile_offsets), lam.dtype.element_ty, PAIRS)
+            ur, ui = _split_tile(tl.load(u + tile_offsets), lam.dtype.element_ty, PAIRS)
             if BIAS:
-                ur, ui = add_to_rows(ur, bias_r), add_to_rows(ui, bias_i)
+                ur, ui = _add_to_rows(ur, bias_r), _add_to_rows(ui, bias_i)
             if CONJUGATE:
-                pr, pi = split_tile(tl.load(forward + tile_offsets), lam.dtype.element_ty, PAIRS)
+                pr, pi = _split_tile(tl.load(forward + tile_offsets), lam.dtype.element_ty, PAIRS)
                 forward += COUNT * row
             if RESETS:
                 cut = _cuts(resets_of_b, k + t * sign, length, sign, reverse, COUNT)
@@ -230,8 +230,8 @@ def scan_backward_kernel(
     for COUNT in tl.static_range(STEPS, 0, 1 - STEPS):
         tile_offsets = _tile_offsets(n, ROW, N, COUNT)
         for t in tl.range(0 if COUNT > 1 else full, full if COUNT > 1 else length, COUNT, num_stages=STAGES):
-            vr, vi = split_tile(tl.load(grad + tile_offsets), lam.dtype.element_ty, PAIRS)
-            xr, xi = split_tile(tl.load(states + tile_offsets), lam.dtype.element_ty, PAIRS)
+            vr, vi = _split_tile(tl.load(grad + tile_offsets), lam.dtype.element_ty, PAIRS)
+            xr, xi = _split_tile(tl.load(states + tile_offsets), lam.dtype.element_ty, PAIRS)
             if RESETS:
                 cut = _cuts(resets_of_b, k + t * SIGN, length, SIGN, REVERSE, COUNT)
             er, ei, sr, si = zero, zero, zero, zero
@@ -277,14 +277,14 @@ def _tile_offsets(n, row, N: tl.constexpr, COUNT: tl.constexpr):
 
 
 @triton.jit
-def split_tile(tile, DTYPE: tl.constexpr, PAIRS: tl.constexpr):
+def _split_tile(tile, DTYPE: tl.constexpr, PAIRS: tl.constexpr):
     """The steps of a tile, (1, channels) each: real parts and imaginary parts."""
     re, im = _split_pairs(tile)
     return _split_rows(re, DTYPE, PAIRS), _split_rows(im, DTYPE, PAIRS)
 
 
 @triton.jit
-def add_to_rows(rows, bias):
+def _add_to_rows(rows, bias):
     """The bias added to each row."""
     sums = ()
     for r in tl.static_range(len(rows)):

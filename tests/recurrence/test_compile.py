@@ -49,7 +49,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import KernelInterface
 
-from linrnn.recurrence import triton_backend, triton_common, triton_halves, triton_lookback, triton_scan
+from linrnn.recurrence import triton_backend, triton_common, triton_lookback, triton_scan
 from linrnn.recurrence.interface import Options
 
 target = GPUTarget("cuda", 90, 32)
@@ -79,8 +79,8 @@ def lower(kernel, grid):
     return call
 
 
-def run(dtype, length=9, resets=None):
-    u = torch.zeros(1, length, 2, 256, dtype=dtype)
+def run(dtype, resets):
+    u = torch.zeros(1, 9, 2, 256, dtype=dtype)
     lam = torch.zeros(2, 256, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
     initial, options = torch.zeros(1, 2, 256, dtype=lam.dtype), Options(resets)
     triton_backend.scan(u, lam, initial, options)
@@ -102,14 +102,10 @@ for dtype, (few, module, name) in itertools.product(types, modules):
     for tile, resets in itertools.product(tiles, (None, torch.zeros(1, 9, dtype=torch.bool))):
         for table in tables:
             table[dtype.itemsize] = ((0, tile),)
-        run(dtype, resets=resets)
+        run(dtype, resets)
     both = torch.zeros(1, 9, 2, 2, 256, dtype=dtype)
     lam = torch.zeros(2, 256, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
     triton_backend.scan_backward(both, both[:, 0].to(lam), both, lam, None, Options(exclusive=True), sum_u=True)
-triton_backend.LOOKBACK_CHANNELS[2] = 0
-for tile in {tile for _, tile in triton_halves.HALVES_TILES + triton_halves.HALVES_BACKWARD_TILES}:
-    triton_halves.HALVES_TILES = triton_halves.HALVES_BACKWARD_TILES = ((0, tile),)
-    run(torch.bfloat16, length=64)
 print(len(lowered))
 """
 
@@ -136,11 +132,11 @@ NAMES = """
 from triton.runtime.jit import JITFunction
 
 from linrnn.fast.kernels import elementwise
-from linrnn.recurrence import triton_common, triton_halves, triton_lookback, triton_lookback_segments
-from linrnn.recurrence import triton_lookback_slots, triton_scan
+from linrnn.recurrence import triton_common, triton_lookback, triton_scan
+from linrnn.recurrence import triton_lookback_segments, triton_lookback_slots
 from linrnn.streaming import gpu as streaming
 
-scans = (triton_common, triton_scan, triton_halves, triton_lookback, triton_lookback_segments, triton_lookback_slots)
+scans = (triton_common, triton_scan, triton_lookback, triton_lookback_segments, triton_lookback_slots)
 modules = (*scans, elementwise, streaming)
 kernels = {k.__module__ + k.__name__: k for m in modules for k in vars(m).values() if isinstance(k, JITFunction)}
 assert all(kernel.hash for kernel in kernels.values()), "some are not named when the modules are loaded"

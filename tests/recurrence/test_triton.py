@@ -166,34 +166,11 @@ def test_long_tiles_where_few_steps_are_left(kernels: ModuleType) -> None:
 
 
 @pytest.mark.usefixtures("poisoned")
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
-@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
-@pytest.mark.parametrize("length", [8, 40])
-def test_tiles_in_two_halves(
-    kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, reverse: bool, length: int
-) -> None:
-    from linrnn.recurrence import triton_halves
-    from linrnn.recurrence.triton_common import Task
-    from linrnn.recurrence.triton_scan import ScanTile
-
-    block = 32 if torch.cuda.is_available() else 4
-    for tiles in ("HALVES_TILES", "HALVES_BACKWARD_TILES"):
-        monkeypatch.setattr(triton_halves, tiles, ((0, ScanTile(4, block, 1, 2, None)),))
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    p = problem(2, length, 2 * block, dtype, reverse=reverse, device=device)
-    assert triton_halves.fits(Task(*p.forward))
-    check(kernels, p, TOLERANCE[dtype])
-    wide = dataclasses.replace(p, u=p.u.float(), grad_states=p.grad_states.float())  # no rounding of what is written
-    monkeypatch.setattr(triton_halves, "fits", lambda *_: True)
-    check(kernels, wide, TOLERANCE[torch.float32])
-
-
-@pytest.mark.usefixtures("poisoned")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize(
     ("batch", "length", "n"),
     [
-        *[(2, 0, 3), (2, 19, 5), (1, 64, 64)],  # 64 steps in bfloat16 are walked in halves
+        *[(2, 0, 3), (2, 19, 5), (1, 64, 64)],
         *(pytest.param(*shape, marks=gpu_only) for shape in [(32, 4096, 192), (50, 1024, 384), (4, 8192, 256)]),
     ],
 )
@@ -389,7 +366,7 @@ def test_few_channels(kernels: ModuleType, dtype: torch.dtype, n: int) -> None:
         *[((2, 16384, 100), False, None), ((2, 16384, 100), True, 0.001), ((64, 700, 100), True, 0.01)],
         *[((20, 1024, 256), False, None), ((24, 1056, 256), True, None)],
     ],
-    ids=["long", "long, reverse, resets", "reverse, resets", "halves", "short halves, reverse"],
+    ids=["long", "long, reverse, resets", "reverse, resets", "whole tiles", "short, reverse"],
 )
 def test_all_types_and_directions(
     kernels: ModuleType, dtype: torch.dtype, shape: tuple[int, int, int], reverse: bool, resets: float | None
