@@ -226,7 +226,10 @@ def test_make_goes_on_after_ctrl_c_and_keeps_the_old_task_till_then(capfd: pytes
     data("make", "toy", "--seed", "1")
     STOP_AT.append(5)
     assert "stopped; the same command goes on where it stopped" in failure(capfd, "make", "toy", code=130)
-    assert Draft("toy", {"make": "toy", "seed": 0, "sizes": [6, 4, 2]}).done == {"examples": 5, "begun": 1}
+    assert Draft("toy", {"make": "toy", "version": 1, "seed": 0, "sizes": [6, 4, 2]}).done == {
+        "examples": 5,
+        "begun": 1,
+    }
     assert store.load("toy").source == "made, seed 1"
     data("make", "toy")
     assert store.load("toy").source == "made, seed 0"

@@ -1,6 +1,6 @@
 """Tasks: classification of long sequences, one file each."""
 
-from linrnn.errors import unknown
+from linrnn.errors import unknown, wrong_value
 from linrnn.tasks import citations, listops, pathfinder, pathx, recall, retrieval, scifar, scifar_grey, store, text
 from linrnn.tasks.base import Source, Split, Task
 
@@ -42,7 +42,10 @@ def load(name: str) -> Task:
         return source.load()
     if not store.exists(name):
         raise FileNotFoundError(f"{name}: expected its examples in {store.folder(name)}; {ways(source)}")
-    return store.load(name)
+    task = store.load(name)
+    if source.outdated(task):
+        raise wrong_value(name, f"examples {source.generated()}", f"those {task.source}; {ways(source)}")
+    return task
 
 
 def ways(source: Source) -> str:
