@@ -179,12 +179,12 @@ def _trace(
 @jit
 def _targets(rules: Rules, table: Strokes, state: State, mask: Pixels, tips: Ints, dashes: Ints) -> bool:
     """Both target paths, dash by dash in turn; False where one got stuck."""
+    if not _first(rules, table, state, tips[0], dashes[0]) or not _second(rules, table, state, tips[1], dashes):
+        return False
     half = table.mask.shape[1] // 2
     mask[:] = 0
     mask[half:-half, half:-half] = WHITE
     mask[half + rules.border : -half - rules.border, half + rules.border : -half - rules.border] = 0
-    if not _first(rules, table, state, tips[0], dashes[0]) or not _second(rules, table, state, tips[1], dashes):
-        return False
     for i in range(2, 2 * rules.path):
         if not _grow(rules, table, state, mask, tips[i % 2], dashes[i]):
             return False

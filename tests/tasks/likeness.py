@@ -108,7 +108,8 @@ def differences(one: Statistics, other: Statistics) -> dict[str, float]:
 
 def _distance(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.float64]:
     difference = (a - b).astype(float)
-    return np.hypot(difference[..., 0], difference[..., 1])
+    found: NDArray[np.float64] = np.hypot(difference[..., 0], difference[..., 1])
+    return found
 
 
 def _crossings(a: NDArray[np.int64], b: NDArray[np.int64]) -> int:
@@ -116,7 +117,8 @@ def _crossings(a: NDArray[np.int64], b: NDArray[np.int64]) -> int:
 
     def side(p: NDArray[np.int64], q: NDArray[np.int64], r: NDArray[np.int64]) -> NDArray[np.int64]:
         first, second = q - p, r - p
-        return np.sign(first[..., 0] * second[..., 1] - first[..., 1] * second[..., 0])
+        found: NDArray[np.int64] = np.sign(first[..., 0] * second[..., 1] - first[..., 1] * second[..., 0])
+        return found
 
     p, q, r, s = a[:-1, None], a[1:, None], b[None, :-1], b[None, 1:]
     return int(((side(p, q, r) * side(p, q, s) < 0) & (side(r, s, p) * side(r, s, q) < 0)).sum())
