@@ -7,7 +7,13 @@ alone: whether the second marker is at the end of the path whose start has the f
 Dashes keep apart by a soft mask of 0 to 255: what the dashes so far occupy, the border included. A path's last dash is
 no part of it until the next one is placed, so that neighbours on a path may come close.
 
-Places are pixels (y, x). How a dash, its mask and a marker look is in `strokes`.
+Places are pixels (y, x): a head is cut down to one, a pivot is rounded up. How a dash, its mask and a marker look is in
+`strokes`.
+
+The rules are the original program's, with what looks like its mistakes: the last dash of the first path is never part
+of the mask, and where a path starts is decided by a kernel one pixel off. The images were compared with 1,000 of the
+program's of 32×32 and 132 of 128×128. None of 64×64 was there: that their rules are the same, with other settings, is a
+guess. One thing differs on purpose: the labels are balanced, where the original program draws each on its own.
 """
 
 import math

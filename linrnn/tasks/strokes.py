@@ -189,9 +189,11 @@ def _reduced(lit: NDArray[np.bool_], side: int) -> Pixels:
 
 
 def _kernels(reach: int, masks: list[Pixels]) -> tuple[Ints, Ints]:
-    """Where masks are full, as places around the tail of a dash; the original program looks one pixel further on.
+    """Where masks are full, as places around the tail of a dash.
 
-    It finds no place at all for a dash whose kernel is empty or lies outside the image around any of its corners.
+    As in the original program, it is one pixel further down and to the right than the dash. And the program takes a
+    corner of the image around which the whole kernel lies outside for a sign that no pixel at all is free: at 32 × 32
+    so few orientations are left that the first path starts up and to the left, and most distractors are missing.
     """
     found = []
     for mask in masks:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from linrnn import tasks
-from linrnn.tasks import pathfinder
+from linrnn.tasks import pathfinder, store
 from linrnn.tasks.base import SPLITS, Source, Task, silent
 from linrnn.tasks.store import Draft
 
@@ -107,6 +107,16 @@ def test_generating_goes_on_where_it_stopped() -> None:
     found = tasks.load("pathfinder").train.inputs
     assert (found[:24] == 77).all()
     np.testing.assert_array_equal(found[24:], expected[24:])
+
+
+def test_images_of_the_first_generator_are_refused_but_not_those_of_a_release(tmp_path: Path) -> None:
+    make()
+    description = store.folder("pathfinder") / store.DESCRIPTION
+    description.write_text(description.read_text().replace("version 2, ", ""))
+    with pytest.raises(ValueError, match=r"pathfinder: expected .* version 2, got .*`linrnn data make pathfinder`"):
+        tasks.load("pathfinder")
+    release(tmp_path)
+    assert len(read(tmp_path).train) == 96
 
 
 @pytest.mark.parametrize("above", [LEVEL, "", f"pathfinder32/{LEVEL}", f"lra_release/lra_release/pathfinder32/{LEVEL}"])
