@@ -113,7 +113,7 @@ def make(
         raise _no_way("can be generated", source, [s for s in tasks.TASKS.values() if s.make])
     sizes = source.examples if examples is None else _sizes(examples)
     started = time.perf_counter()
-    draft = store.Draft(source.name, {"make": source.name, "seed": seed, "sizes": sizes})
+    draft = store.Draft(source.name, {"make": source.name, "version": source.version, "seed": seed, "sizes": sizes})
     with _progress("the same command goes on where it stopped") as progress:
         source.make(draft, sizes, seed, progress)
     _report(source, time.perf_counter() - started)
@@ -195,6 +195,9 @@ def _there(source: Source) -> tuple[str, tuple[int, ...], int, str]:
         task = store.load(source.name)
     except (ValueError, OSError) as error:
         return "damaged", source.examples, source.bytes, f"{error}; to get it: {tasks.commands(source)}"
+    if source.outdated(task):
+        words = f"{task.source}, an older version; to get the present one: {tasks.commands(source)}"
+        return "outdated", source.examples, source.bytes, words
     return "there", tuple(len(getattr(task, split)) for split in SPLITS), _size(source.name), f"here: {task.source}"
 
 

@@ -2,7 +2,7 @@
 
 from linrnn.tasks import citations, listops, pathfinder, pathx, recall, retrieval, scifar, scifar_grey, store, text
 from linrnn.tasks.base import Source, Split, Task
-from linrnn.util.errors import check_new_name, unknown, wrong_type
+from linrnn.util.errors import check_new_name, unknown, wrong_type, wrong_value
 
 __all__ = ["Source", "Split", "Task", "load", "names", "register"]
 
@@ -53,7 +53,10 @@ def load(name: str) -> Task:
         return task
     if not store.exists(name):
         raise FileNotFoundError(f"{name}: expected its examples in {store.folder(name)}; {commands(source)}")
-    return store.load(name)
+    task = store.load(name)
+    if source.outdated(task):
+        raise wrong_value(name, f"examples {source.generated()}", f"those {task.source}; {commands(source)}")
+    return task
 
 
 def commands(source: Source) -> str:
