@@ -109,7 +109,7 @@ class LRU(Core):
     def reset_parameters(self) -> None:
         self._start_at(*spectrum.sample_ring(self.d_state, self.r_min, self.r_max, self.max_phase))
         nn.init.normal_(self.B, std=(2 * self.d_model) ** -0.5)
-        nn.init.normal_(self.C, std=self.C.shape[2] ** -0.5)
+        nn.init.normal_(self.C, std=self.d_state**-0.5)  # of each direction
         nn.init.normal_(self.D)
         self._start_at(*spectrum.sample_counters(self.counters))  # last, so that all else starts as without counters
 
