@@ -17,9 +17,11 @@ from linrnn.bench import cores as cores_of
 from linrnn.bench import layer as layers
 from linrnn.bench import length as lengths_of
 from linrnn.bench import scan as scans
+from linrnn.bench import start as starts
 from linrnn.bench import stream as streams
 from linrnn.bench import train as steps
 from linrnn.bench.measure import Row
+from linrnn.cli import bench_tables as tables
 from linrnn.cli.console import log, out
 from linrnn.paper import presets
 from linrnn.util.errors import unknown, wrong_value
@@ -69,7 +71,7 @@ def scan(
     gpu = where.type == "cuda"
     shapes = scans.SHAPES if gpu else scans.CPU_SHAPES
     if sweep:
-        shapes = {_times(shape): shape for shape in scans.sweep(*(() if gpu else (1 << 20, 1 << 23)))}
+        shapes = {tables.times(shape): shape for shape in scans.sweep(*(() if gpu else (1 << 20, 1 << 23)))}
     chosen = _dtypes(dtype, where)
     results: list[Row] = []
     if gpu:
@@ -83,7 +85,7 @@ def scan(
     if with_baselines and not sweep:
         others, missing = scans.baseline_rows(shapes, results, where)
     goal = scans.SWEEP_GOAL if sweep else scans.GOAL
-    out.print(_scan_table(results, others, goal if gpu else None))
+    out.print(tables.scan_table(results, others, goal if gpu else None))
     _say_missing(missing)
     if gpu:
         shares = [row["share"] for row in results]
@@ -141,11 +143,36 @@ def train(
                 _keep(json_file, results, {"name": f"{row['name']}, JAX"})
         except baselines.Unavailable as reason:
             missing["JAX"] = str(reason)
-    out.print(_train_table(results))
+    out.print(tables.train_table(results))
     for row in results if profile else []:
-        out.print(_profile_table(row))
+        out.print(tables.profile_table(row))
     _say_missing(missing)
     _finish(json_file, results, picture, steps.picture)
+
+
+@app.command()
+def start(
+    recipe: Annotated[
+        list[str] | None,
+        typer.Option(help="Can be repeated.  [default: the paper's six; recall on a CPU]", metavar="NAME"),
+    ] = None,
+    device: Device = None,
+    json_file: Json = None,
+) -> None:
+    """Seconds from the start of a process to its first training step: with empty caches, then in a second process.
+
+    A new process imports linrnn, puts random data on the device, compiles and captures the step, and runs it once.
+
+    **Example**: `linrnn bench start --recipe text --json results/bench/start.json`
+    """
+    where = _device(device, None)
+    chosen = recipe or (steps.PAPER if where.type == "cuda" else ["recall"])
+    for name in chosen:
+        if name not in steps.SIZES:
+            raise unknown("--recipe", name, steps.SIZES)
+    results = _collect((row for name in chosen for row in starts.rows(name, where.type)), json_file)
+    out.print(tables.start_table(results))
+    _finish(json_file, results)
 
 
 @app.command()
@@ -181,7 +208,7 @@ def cores(
     cases = (steps.cases([chosen])[0] for chosen in recipe or ["scifar" if gpu else "recall"])
     chosen = core or cores_of.names()
     results = _collect((row for case in cases for row in cores_of.rows(case, chosen, where, seconds)), json_file)
-    out.print(_cores_table(results, gpu))
+    out.print(tables.cores_table(results, gpu))
     _finish(json_file, results)
 
 
@@ -211,12 +238,12 @@ def stream(
     where = _device(device, None)
     if where.type == "cuda":
         results = _collect(streams.gpu_rows((1, 1024), _dtypes(dtype, where), where, rnn=rnn), json_file)
-        out.print(_gpu_stream_table(results))
+        out.print(tables.gpu_stream_table(results))
     else:
         if dtype == "bfloat16":
             raise wrong_value("--dtype", "float32 on a CPU", dtype)
         results = streams.cpu_rows()
-        out.print(_cpu_stream_table(results))
+        out.print(tables.cpu_stream_table(results))
     _finish(json_file, results)
 
 
@@ -246,7 +273,7 @@ def length(
     table = Table("length", "ms a step", "ns a token", "to the shortest", "peak memory")
     for row in results:
         peak = "–" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 1e9:.2f} GB"
-        ratio = _marked(f"{row['ratio']:.2f} ×", row["ratio"] <= lengths_of.GOAL)
+        ratio = tables.marked(f"{row['ratio']:.2f} ×", row["ratio"] <= lengths_of.GOAL)
         table.add_row(f"{row['length']:,}", f"{row['ms']:.2f}", f"{row['ns_per_token']:.1f}", ratio, peak)
     out.print(table)
     _finish(json_file, results, picture, lengths_of.picture)
@@ -265,127 +292,10 @@ def layer(threads: Threads = None, json_file: Json = None) -> None:
     results = layers.rows()
     table = Table("against", "LRU", "it", "ratio", "goal")
     for row in results:
-        ratio = _marked(f"{row['ratio']:.2f}", row["ratio"] <= row["goal"])
+        ratio = tables.marked(f"{row['ratio']:.2f}", row["ratio"] <= row["goal"])
         table.add_row(row["name"], f"{row['ms']:.1f} ms", f"{row['against_ms']:.1f} ms", ratio, f"≤ {row['goal']:g}")
     out.print(table)
     _finish(json_file, results)
-
-
-def _scan_table(results: list[Row], others: list[Row], share: float | None) -> Table:
-    """On a GPU with the share of the copy's bandwidth that is the goal; on a CPU that is None."""
-    names = list(dict.fromkeys(row["baseline"] for row in others))
-    unit, factor = ("GB/s", 1e3) if share is None else ("TB/s", 1.0)
-    passes = [f"{name} {arrow}" for name in scans.TENSORS for arrow in "→←"]
-    table = Table("batch × length × N", "type", f"copy, {unit}", *passes, *names)
-    for i in range(0, len(results), 4):
-        rows = results[i : i + 4]
-        first = rows[0]
-        cells = [_scan_cell(row, share) for row in rows]
-        of_others = {row["baseline"]: row for row in others if row["shape"] == first["shape"]}
-        ratios = ["" if first["dtype"] != "float32" else _longer(of_others.get(name)) for name in names]
-        label = _times(first["shape"])
-        label = label if first["name"] == label else f"{first['name']} ({label})"
-        table.add_row(label, first["dtype"], f"{factor * first['copy_TB/s']:.3g}", *cells, *ratios)
-    return table
-
-
-def _scan_cell(row: Row, share: float | None) -> str:
-    if share is None:
-        return _marked(f"{1 / row['share']:.2f} ×", 1 / row["share"] <= scans.CPU_GOAL)
-    return _marked(f"{row['TB/s']:.2f} ({row['share']:.0%})", row["share"] >= share)
-
-
-def _longer(row: Row | None) -> str:
-    return "" if row is None else f"{row['forward_ratio']:.1f} × / {row['with_backward_ratio']:.1f} ×"
-
-
-def _train_table(results: list[Row]) -> Table:
-    known = [*(f"nn.{kind}" for kind in steps.PYTORCH), "JAX"]
-    baselines_named = [name for name in known if any(name in row for row in results)]
-    table = Table("recipe", "batch × length, H, N", "steps/s", "goal", "products alone", *baselines_named)
-    for row in results:
-        size = f"{row['batch']} × {row['length']:,}, {row['H']}, {row['N']}"
-        goal = "–" if row["goal"] is None else _marked(f"{row['goal']} ({row['of_goal']:.0%})", row["of_goal"] >= 1)
-        alone = f"{row['products_ms']:.2f} ms ({row['products_share']:.0%}), {row['products_TFLOP/s']:.3g} TFLOP/s"
-        speeds = [_speed(row.get(name), row["steps/s"]) for name in baselines_named]
-        table.add_row(row["name"], size, f"{row['steps/s']:.1f}", goal, alone, *speeds)
-    return table
-
-
-def _cores_table(results: list[Row], gpu: bool) -> Table:
-    table = Table("recipe", "core", "steps/s", "the LRU is faster", "peak memory", "to the LRU's")
-    for row in results:
-        label = f"{row['recipe']} ({row['batch']} × {row['length']:,}, H {row['H']}, N {row['N']})"
-        if "error" in row:
-            table.add_row(label, row["name"], f"[red]{escape(row['error'][:60])}", "–", "–", "–")
-            continue
-        faster, goal = row["lru_faster"], cores_of.GOALS.get(row["name"])
-        ratio = "–" if faster is None else f"{faster:.2f} ×"
-        if gpu and row["recipe"] == "scifar" and faster is not None and goal is not None:
-            ratio = _marked(f"{ratio} (≥ {goal})", faster >= goal)
-        memory = "–" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 1e9:.2f} GB"
-        more = "–" if row["memory_ratio"] is None else f"{row['memory_ratio']:.2f} ×"
-        table.add_row(label, row["name"], f"{row['steps/s']:.3g}", ratio, memory, more)
-    return table
-
-
-def _speed(other: Any, ours: float) -> str:
-    """Its steps a second, and how many times faster ours is."""
-    if other is None:
-        return "–"
-    if isinstance(other, dict):
-        if "error" in other:
-            return escape(other["error"][:40])
-        other = other["steps_per_second"]
-    return f"{other:.3g} ({ours / other:.1f} ×)"
-
-
-def _profile_table(row: Row) -> Table:
-    profile = row["profile"]
-    step = 1e6 / row["steps/s"]
-    title = f"{row['name']}: a step of {step:,.0f} µs, busy for {profile['busy_us']:,.0f} µs"
-    table = Table("kernel", "calls", "µs a step", "share", title=title)
-    for kernel in profile["kernels"]:
-        share = f"{kernel['us'] / max(profile['busy_us'], 1e-9):.1%}"
-        table.add_row(escape(kernel["kernel"][:100]), f"{kernel['calls']:g}", f"{kernel['us']:,.1f}", share)
-    return table
-
-
-def _gpu_stream_table(results: list[Row]) -> Table:
-    baselines_named = [name for name in (f"nn.{kind}" for kind in steps.PYTORCH) if name in results[0]]
-    table = Table("", "type", "µs a step", "products alone", "weights and states", "read in", "ratio", *baselines_named)
-    for row in results:
-        alone = row["batch"] == 1
-        reached = row["us"] <= streams.GPU_GOAL_US if alone else row["ratio"] <= streams.GPU_GOAL_RATIO
-        took, ratio = f"{row['us']:.1f}", f"{row['ratio']:.2f} ×"
-        took, ratio = (_marked(took, reached), ratio) if alone else (took, _marked(ratio, reached))
-        size = f"{row['bytes'] / 1e6:.1f} MB"
-        others = [f"{row[name]:.0f} µs ({row[name] / row['us']:.1f} ×)" for name in baselines_named]
-        table.add_row(row["name"], row["dtype"], took, f"{row['products_us']:.1f} µs", size,
-                      f"{row['read_us']:.1f} µs", ratio, *others)  # fmt: skip
-    return table
-
-
-def _cpu_stream_table(results: list[Row]) -> Table:
-    table = Table(
-        "", "steps/s", "the first is faster", "goal", title=f"H {results[0]['H']}, N {results[0]['N']}, batch 1"
-    )
-    for row in results:
-        speed = f"{row['steps/s']:,.0f}"
-        goal = "" if row["goal"] is None else f"{row['goal']:,}"
-        speed = speed if row["goal"] is None else _marked(speed, row["steps/s"] >= row["goal"])
-        ratio = "" if row["first_ratio"] == 1 else f"{row['first_ratio']:.2f} ×"
-        table.add_row(row["name"], speed, ratio, goal)
-    return table
-
-
-def _marked(text: str, reached: bool) -> str:
-    """In green where a goal is reached, in red where it is not."""
-    return f"[{'green' if reached else 'red'}]{text}[/]"
-
-
-def _times(shape: Iterable[int]) -> str:
-    return " × ".join(f"{size:,}" for size in shape)
 
 
 def _numbers(option: str, words: str) -> list[int]:
