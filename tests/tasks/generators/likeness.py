@@ -1,6 +1,6 @@
 """How alike our Pathfinder images and the original program's are: statistics of each image, and their distributions.
 
-    python -m tests.tasks.likeness ORIGINALS.npz [--images 2000] [--fixture FILE.npz] [--json FILE.json]
+    python -m tests.tasks.generators.likeness ORIGINALS.npz [--images 2000] [--fixture FILE.npz] [--json FILE.json]
 
 compares the originals (images, labels, markers, the ends of the target paths' dashes, numbers of distractors, margins)
 with ours, and writes the statistics of the originals for the tests, and the comparison as a record.
@@ -157,7 +157,7 @@ def main() -> None:
     }
     for name, row in results.items():
         print(f"{name:40} {row['originals']:9.4f} {row['ours']:9.4f}   D {row['D']:.3f}")
-    command = f"python -m tests.tasks.likeness {arguments.originals.name} --images {arguments.images}"
+    command = f"python -m tests.tasks.generators.likeness {arguments.originals.name} --images {arguments.images}"
     about = {"size": size, "originals": len(given.images), "ours": arguments.images, "seed": arguments.seed}
     write(arguments.json, command, {**about, "statistics": results})
 
