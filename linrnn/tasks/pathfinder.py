@@ -139,15 +139,17 @@ def _images(entries: list[Entry], size: int, what: str, progress: Progress) -> I
     damaged = 0
     for done, (path, label) in enumerate(entries, start=1):
         try:
-            with Image.open(path) as image:
+            with Image.open(path, formats=("PNG",)) as image:  # no other decoder: an EPS file would reach Ghostscript
                 if image.size != (size, size):
                     raise wrong_value(str(path), f"{size}×{size} pixels", "×".join(map(str, image.size)))
                 pixels = np.asarray(image.convert("L"))
+        except Image.DecompressionBombError as error:
+            raise wrong_value(str(path), f"{size}×{size} pixels", f"far more: {error}") from error
         except (OSError, SyntaxError) as error:
             damaged += 1
             if damaged > min(DAMAGED, len(entries) // 100):
                 raise wrong_value(
-                    str(path), "an image", f"one that is damaged, as {damaged - 1} before ({error})"
+                    str(path), "a PNG image", f"one that is damaged, as {damaged - 1} before ({error})"
                 ) from error
         else:
             yield pixels.reshape(size**2, 1), label

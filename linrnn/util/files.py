@@ -1,8 +1,9 @@
-"""Files that are there whole or not at all, and what shows that they are as they were written."""
+"""Atomic writes, and checksums of tensors."""
 
 import hashlib
 import os
 import re
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,8 +12,8 @@ from torch import Tensor
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file beside its place, then move it there: whoever reads it finds the old one or the new one, whole."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write a temporary file, then rename it: a reader finds the old file or the new file, whole."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
         with open(temporary, "wb") as file:
             file.write(data)
@@ -24,12 +25,12 @@ def write(path: Path, data: bytes) -> None:
 
 
 def parts(folder: Path) -> list[Path]:
-    """What a kill in the middle of `write` left in a folder."""
-    return [path for path in folder.glob(".*") if path.is_file() and re.fullmatch(r"\..+\.\d+", path.name)]
+    """The temporary files that a kill in the middle of `write` left in a folder."""
+    return [path for path in folder.glob(".*") if path.is_file() and re.fullmatch(r"\..+\.\d+-\d+", path.name)]
 
 
 def sha256(tensors: Mapping[str, Tensor]) -> str:
-    """Of the names and numbers of contiguous tensors on the CPU."""
+    """The checksum of the names and numbers of contiguous tensors on the CPU."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         digest.update(name.encode())

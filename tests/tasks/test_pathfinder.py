@@ -166,8 +166,35 @@ def test_an_image_that_is_damaged_is_left_out_and_counted_but_not_many(tmp_path:
     assert task.source.endswith("120 images, without 1 that are damaged")
     picture = tmp_path / "imgs" / "0" / "sample_3.png"
     picture.write_bytes(picture.read_bytes()[:200])
-    with pytest.raises(ValueError, match=r"sample_[37]\.png: expected an image, got one that is damaged, as 1 before"):
+    with pytest.raises(
+        ValueError, match=r"sample_[37]\.png: expected a PNG image, got one that is damaged, as 1 before"
+    ):
         read(tmp_path)
+
+
+def test_only_pngs_decoder_opens_files_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow would hand an EPS file to Ghostscript, which runs programs, whatever the file is called."""
+    from PIL import EpsImagePlugin
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("Ghostscript was called")
+
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", never)
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", "gs")
+    path = tmp_path / "sample_0.png"
+    Image.fromarray(np.zeros((32, 32), np.uint8)).save(path, "EPS")
+    with Image.open(path) as image:
+        assert image.format == "EPS"
+    with pytest.raises(ValueError, match=r"sample_0\.png: expected a PNG image"):
+        list(pathfinder._images([(path, 0)], 32, "reading", silent))
+
+
+def test_a_decompression_bomb_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "sample_0.png"
+    Image.fromarray(np.zeros((64, 64), np.uint8)).save(path)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(ValueError, match=r"sample_0\.png: expected 32×32 pixels, got far more"):
+        list(pathfinder._images([(path, 0)], 32, "reading", silent))
 
 
 @pytest.mark.parametrize(

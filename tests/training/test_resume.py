@@ -164,11 +164,12 @@ def test_the_best_of_the_checkpoint_before_is_still_there(tmp_path: Path, monkey
 
 
 def test_parts_of_files_are_cleared_away(short: Run, stopped: Run) -> None:
-    (stopped.checkpoints / ".step-000000050.safetensors.1234").write_bytes(b"half")
-    (stopped.folder / ".summary.json.1234").write_bytes(b"{")
+    (stopped.checkpoints / ".step-000000050.safetensors.1234-5678").write_bytes(b"half")
+    (stopped.folder / ".summary.json.1234-5678").write_bytes(b"{")
     (stopped.folder / ".notes.txt").write_text("the user's own")
+    (stopped.folder / ".notes.2024").write_text("likewise")
     assert_same_end(resume(stopped.folder, QUIET), short)
-    assert [path.name for path in stopped.folder.rglob(".*")] == [".notes.txt"]
+    assert sorted(path.name for path in stopped.folder.rglob(".*")) == [".notes.2024", ".notes.txt"]
 
 
 def test_a_run_that_is_trained_now(stopped: Run) -> None:
