@@ -32,7 +32,7 @@ from triton.runtime.jit import KernelInterface
 from linrnn.bench.scan import Shape
 from linrnn.paper.figures import style
 from linrnn.recurrence import triton_backend
-from linrnn.recurrence.interface import Options
+from linrnn.recurrence.interface import Options, Solved
 
 HOPPER = GPUTarget("cuda", 90, 32)
 TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16"}
@@ -87,7 +87,7 @@ def compiled(shape: Shape, way: str, tile: tuple[int, ...], registers: int | Non
         if way == "forward":
             triton_backend.scan(u, lam, state, Options())
         else:
-            triton_backend.scan_backward(u, state, u, lam, state, Options())
+            triton_backend.scan_backward(u, state, Solved(u, lam, state, Options()))
     finally:
         KernelInterface.__getitem__ = launch
     code: bytes = found[0].asm["cubin"]

@@ -22,7 +22,7 @@ from linrnn.bench.measure import copy, milliseconds
 from linrnn.bench.scan import TENSORS, useful_bytes
 from linrnn.recurrence import triton_backend, triton_common
 from linrnn.recurrence.backend import dependent_launch
-from linrnn.recurrence.interface import Options
+from linrnn.recurrence.interface import Options, Solved
 
 SHAPES = ["32x2048x256", "256x128x256", "4x8192x256", "1x131072x512", "1x1048576x16", "32x4096x192", "64x128x1024"]
 Sum = Callable[[Tensor], Tensor]
@@ -52,7 +52,7 @@ def microseconds(shape: tuple[int, int, int], dtype: torch.dtype, device: torch.
         backend.sum_partials, common.dependent_launch = WAYS[way]
         if pass_ == "forward":
             return triton_backend.scan(u, lam, zero, Options())
-        return triton_backend.scan_backward(u, zero, states, lam, zero, Options())
+        return triton_backend.scan_backward(u, zero, Solved(states, lam, zero, Options()))
 
     runs: dict[str, Any] = {f"backward, {way}": lambda way=way: run("backward", way) for way in WAYS}
     runs |= {f"forward, {way}": lambda way=way: run("forward", way) for way in ("own", "own, early")}

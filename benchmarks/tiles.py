@@ -25,7 +25,7 @@ import torch
 from linrnn.bench.measure import copy, milliseconds
 from linrnn.bench.scan import SHAPES, Shape, compare, useful_bytes
 from linrnn.recurrence import plain, triton_backend, triton_lookback, triton_scan
-from linrnn.recurrence.interface import Options
+from linrnn.recurrence.interface import Options, Solved
 from linrnn.recurrence.planes import from_planes
 
 KERNELS = ["walk", "look-back"]
@@ -75,8 +75,14 @@ class Scan(NamedTuple):
 
     def __call__(self) -> tuple[torch.Tensor, ...]:
         choose(self.candidate, self.dtype)
-        run: Any = triton_backend.scan if self.way == "forward" else triton_backend.scan_backward
-        return run(*self.inputs, Options())  # type: ignore[no-any-return]
+        return compute(triton_backend, self.way, self.inputs)
+
+
+def compute(kernels: Any, way: str, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    if way == "forward":
+        return tuple(kernels.scan(*inputs, Options()))
+    grad_states, grad_final, states, lam, initial = inputs
+    return tuple(kernels.scan_backward(grad_states, grad_final, Solved(states, lam, initial, Options())))
 
 
 def calls(candidate: Candidate, shape: Shape, dtype: torch.dtype, way: str, device: torch.device) -> Scan:
@@ -121,8 +127,7 @@ def fits(candidate: Candidate, shape: Shape, dtype: torch.dtype, way: str, devic
 
 def wrong(run: Scan) -> float:
     """How far the results are from the definition's in double precision, the largest number of each being 1."""
-    compute: Any = plain.scan if run.way == "forward" else plain.scan_backward
-    truths = compute(*(x.double() for x in run.inputs), Options())
+    truths = compute(plain, run.way, tuple(x.double() for x in run.inputs))
     pairs = [(from_planes(x.double()), from_planes(y)) for x, y in zip(run(), truths, strict=True)]
     return max(float((answer - truth).abs().max() / truth.abs().max().clamp(min=1e-9)) for answer, truth in pairs)
 
