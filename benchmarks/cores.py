@@ -15,11 +15,11 @@ import measure
 
 import linrnn
 from linrnn import training
-from linrnn.bench.cores import NAMES
+from linrnn.bench import cores
 from linrnn.paper import presets
-from linrnn.paper.figures import style
 from linrnn.training import Run
 from linrnn.training.overrides import override
+from linrnn.util import style
 
 TASK, CHANCE, SOLVED = "recall", 1 / 3, 0.95
 PANELS = {
@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--picture", type=Path)
     arguments = parser.parse_args()
     results = []
-    for name in arguments.core or NAMES:
+    for name in arguments.core or cores.names():
         folder = arguments.runs / f"{name}-{arguments.seed}"
         run, stopped = trained(name, arguments.seed, folder, arguments.device, arguments.collect)
         results.append(result(name, run, stopped))

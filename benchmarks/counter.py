@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from linrnn.paper.figures import style
+from linrnn.util import style
 
 RESULTS = Path(__file__).parent.parent / "results/listops"
 NAMES = {

@@ -1,9 +1,13 @@
 """Are the generated Pathfinder images learnable, and does nothing but their paths tell the label?
 
-    python benchmarks/pathfinder.py [--size 32] [--train 100000] [--minutes 1] [--json results/bench/pathfinder-32.json]
+    python benchmarks/pathfinder.py [--size 32] [--train 100000] [--minutes 1] [--json results/pathfinder/32.json]
+    python benchmarks/pathfinder.py --against ORIGINALS.npz [--json results/pathfinder/against-32.json]
 
 A convolutional network that sees whole images must be well above chance on held-out ones; models that see only an
 image's statistics (mean, deviation and histogram of its pixels, the ink in it) must stay at chance.
+
+With `--against` a small convolutional network learns to tell the generated images from the original program's
+(`images` in the file), in five folds: it must stay near chance on the images held out from both.
 """
 
 import argparse
@@ -29,16 +33,18 @@ WIDTH = 64
 DILATIONS = (1, 2, 4, 8) * 3
 BATCH = 256
 RATE = 2e-3
+FOLDS = 5
+EPOCHS = {32: 15, 64: 15, 128: 20}  # to tell one program's images from the other's
 Z = 2.576  # standard errors on either side of chance: 99%
 
 
-def images(size: int, first: int, count: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def images(size: int, first: int, count: int, seed: int = 0) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Generated images (count, size, size) and their labels, made on all cores."""
     pixels, labels = np.empty((count, size, size), np.uint8), np.empty(count, np.int64)
 
     def fill(start: int) -> None:
         part = slice(start, start + BLOCK)
-        contours.fill(contours.RULES[size], 0, first + start, pixels[part], labels[part])
+        contours.fill(contours.RULES[size], seed, first + start, pixels[part], labels[part])
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(fill, range(0, count, BLOCK)))
@@ -77,6 +83,20 @@ class Network(nn.Module):
         y = self.features(x[:, None].to(memory_format=torch.channels_last))
         logits: Tensor = self.head(torch.cat([y.mean(dim=(2, 3)), y.amax(dim=(2, 3))], dim=1))
         return logits
+
+
+class Judge(nn.Sequential):
+    """From images (batch, size, size) in [-1, 1] to logits (batch, 2): strided convolutions, then the mean."""
+
+    def __init__(self, size: int) -> None:
+        layers: list[nn.Module] = [nn.Unflatten(1, (1, size))]
+        width = 1
+        for stage in range(size.bit_length() - 3):
+            wider = min(16 << stage, 128)
+            layers += [nn.Conv2d(width, wider, 3, padding=1, bias=False), nn.BatchNorm2d(wider), nn.ReLU()]
+            layers += [nn.Conv2d(wider, wider, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(wider), nn.ReLU()]
+            width = wider
+        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.3), nn.Linear(width, 2))
 
 
 @torch.no_grad()
@@ -126,6 +146,35 @@ def turned(pixels: Tensor, step: int) -> Tensor:
     return (batch.flip(2) if step // 4 % 2 else batch).float() / 127.5 - 1
 
 
+def judge(theirs: Tensor, ours: Tensor) -> dict[str, Any]:
+    """Train a network on four fifths of both to tell them apart, and test it on the last fifth; each fifth in turn."""
+    size, epochs = theirs.shape[1], EPOCHS[theirs.shape[1]]
+    pixels = torch.cat([theirs, ours]).float() / 127.5 - 1
+    labels = torch.arange(2, device=pixels.device).repeat_interleave(len(theirs))
+    folds = torch.arange(len(theirs), device=pixels.device).repeat(2) % FOLDS
+    training, right, of = 0, 0, 0
+    for fold in range(FOLDS):
+        model = Judge(size).to(pixels.device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.05)
+        x, y = pixels[folds != fold], labels[folds != fold]
+        batches = math.ceil(len(y) / 64)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=epochs * batches)
+        for _ in range(epochs):
+            for chosen in torch.randperm(len(y), device=y.device).chunk(batches):
+                loss = F.cross_entropy(model(x[chosen]), y[chosen])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                schedule.step()
+        held = score(model, pixels[folds == fold], labels[folds == fold])
+        training += score(model, x, y)["right"]
+        right, of = right + held["right"], of + held["of"]
+        print(f"fold {fold + 1}: {held['right']} of {held['of']} held-out images", flush=True)
+    return {
+        "folds": FOLDS, "epochs": epochs, "accuracy_training": training / (of * (FOLDS - 1)), **chance(right, of),
+    }  # fmt: skip
+
+
 def train_statistics(features: Tensor, labels: Tensor, hidden: int) -> nn.Sequential:
     """Logistic regression, or with `hidden` units a small network, on standardized features."""
     layers = [nn.Linear(features.shape[1], 2)]
@@ -148,10 +197,14 @@ def score(model: nn.Module, inputs: Tensor, labels: Tensor) -> dict[str, Any]:
     right = sum(
         int((model(x).argmax(dim=1) == y).sum()) for x, y in zip(inputs.split(500), labels.split(500), strict=True)
     )
-    accuracy, error = right / len(labels), Z * 0.5 / math.sqrt(len(labels))
+    return chance(right, len(labels))
+
+
+def chance(right: int, of: int) -> dict[str, Any]:
+    accuracy, error = right / of, Z * 0.5 / math.sqrt(of)
     interval = [round(0.5 - error, 4), round(0.5 + error, 4)]
     return {
-        "right": right, "of": len(labels), "accuracy": accuracy, "chance": interval,
+        "right": right, "of": of, "accuracy": accuracy, "chance": interval,
         "at_chance": interval[0] <= accuracy <= interval[1],
     }  # fmt: skip
 
@@ -162,10 +215,23 @@ def main() -> None:
     parser.add_argument("--train", type=int, help="images to train on")
     parser.add_argument("--held-out", type=int, default=10_000)
     parser.add_argument("--minutes", type=float, default=1.0, help="to train the network for")
+    parser.add_argument("--against", type=Path, help="the original program's images")
+    parser.add_argument("--seed", type=int, default=0, help="of the images and the network, with --against")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    torch.manual_seed(0)
+    torch.manual_seed(arguments.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+    results: dict[str, Any]
+    if arguments.against is not None:
+        with np.load(arguments.against) as file:
+            theirs = torch.from_numpy(file["images"]).to(device)
+        ours = torch.from_numpy(images(theirs.shape[1], 0, len(theirs), arguments.seed)[0]).to(device)
+        results = {"size": theirs.shape[1], "seed": arguments.seed, "each": len(theirs), **judge(theirs, ours)}
+        print(results)
+        command = f"benchmarks/pathfinder.py --against {arguments.against.name} --seed {arguments.seed}"
+        measure.record(arguments.json, command, results)
+        return
 
     size, count = arguments.size, arguments.train or TRAIN[arguments.size]
     images(size, 0, 1)  # compiled
@@ -175,7 +241,7 @@ def main() -> None:
     seconds = time.perf_counter() - start
     made = count + arguments.held_out
     print(f"{made:,} images of {size}×{size} in {seconds:.1f} s on {os.cpu_count()} cores", flush=True)
-    results: dict[str, Any] = {"size": size, "train": count, "cores": os.cpu_count(), "images_per_s": made / seconds}
+    results = {"size": size, "train": count, "cores": os.cpu_count(), "images_per_s": made / seconds}
 
     x, y = torch.from_numpy(pixels).to(device), torch.from_numpy(labels).to(device)
     held_x, held_y = torch.from_numpy(held_pixels).to(device), torch.from_numpy(held_labels).to(device)

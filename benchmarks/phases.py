@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from measure import record
 
-from linrnn.paper.figures import style
 from linrnn.paper.figures.depth import eigenvalues
 from linrnn.training.run import Run
+from linrnn.util import style
 
 
 def slow(lam: Any, memory: float) -> Any:

@@ -10,7 +10,7 @@ import argparse
 import json
 from pathlib import Path
 
-from linrnn.paper.figures import style
+from linrnn.util import style
 
 RESULTS = Path(__file__).parent.parent / "results"
 RUNS = [RESULTS / "listops/ring", RESULTS / "listops/float32"]

@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from linrnn.paper.figures import style
 from linrnn.paper.figures.levels import BESIDE, OWN, ROOT
+from linrnn.util import style
 
 RESULTS = Path(__file__).parent.parent / "results"
 

@@ -1,8 +1,9 @@
 """Deep linear recurrent networks for long sequences."""
 
 from linrnn import recipes, tasks
-from linrnn.cores import DLR, GRU, LRU, LSTM, RNN, S4, S4D, S5, Core, diagonalize, real_form
+from linrnn.cores import DLR, GRU, LRU, LSTM, RNN, S4, S4D, S5, Core, diagonalize, real_form, register_core
 from linrnn.model import Model, ModelConfig, ModelState, load
+from linrnn.recipes import register_task
 from linrnn.recurrence import scan, scan_planes
 from linrnn.streaming import Stream
 from linrnn.training import Run, resume, train
@@ -28,6 +29,8 @@ __all__ = [
     "load",
     "real_form",
     "recipes",
+    "register_core",
+    "register_task",
     "resume",
     "scan",
     "scan_planes",

@@ -1,52 +1,71 @@
-"""Batch norm over real steps, alone or over several processes; before a linear core it can go into its weights."""
+"""The norms before a core: batch norm over valid steps, also over several processes, and layer norm."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from linrnn.fast import fused
-from linrnn.fast.fused import Moments
+
+class Moments(NamedTuple):
+    """Sums over the valid steps of x, in float32 or better.
+
+    They are sums of x - near, not of x: the square of a large mean would swamp a small variance. No step of n is more
+    than √n standard deviations from the mean, so the variance is off by n rounding errors at worst.
+    """
+
+    near: Tensor  # the first step of x, (H,), without gradient
+    sums: Tensor  # of x - near, and of its square, (2, H)
+
+
+def moments(x: Tensor, valid: Tensor | None) -> Moments:
+    """The moments of x, (batch, length, H), over the steps where valid, bool (batch, length), is true; None: all."""
+    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    near = x.detach().flatten(0, 1)[:1].sum(0)
+    distance = x - near
+    if valid is not None:
+        distance = torch.where(valid.unsqueeze(-1), distance, 0)
+    return Moments(near, torch.stack([distance.sum((0, 1)), distance.square().sum((0, 1))]))
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """Batch norm of (batch, length, H) or (batch, H) over all steps but padding, and over all processes of a group."""
+    """Batch norm of (batch, length, H) or (batch, H) over valid steps, and over all processes of a group."""
 
     group: Any = None
 
-    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
-        if not self.training or (real is None and self.group is None):
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        if not self.training or (valid is None and self.group is None):
             return super().forward(x.flatten(0, -2)).view(x.shape)
-        if real is not None:
-            x = x.masked_fill(~real.unsqueeze(-1), 0)  # whatever padding holds
-        scale, shift = self.scale_and_shift(x, real)
+        if valid is not None:
+            x = x.masked_fill(~valid.unsqueeze(-1), 0)  # padding may hold NaN
+        scale, shift = self.scale_and_shift(x, valid, moments(x, valid))
         return (x * scale + shift).to(x.dtype)
 
-    def scale_and_shift(self, x: Tensor, real: Tensor | None, moments: Moments | None = None) -> tuple[Tensor, Tensor]:
-        """The norm as scale ⊙ x + shift, both (H,); in training the running statistics follow.
+    def scale_and_shift(self, x: Tensor, valid: Tensor | None, given: Moments | None) -> tuple[Tensor, Tensor]:
+        """The norm as scale ⊙ x + shift, each (H,).
 
-        In training that takes the moments of x, and so a pass over it if they are not known.
+        In training, from the moments of x; the running statistics are updated. In evaluation, from these statistics.
         """
         assert self.running_mean is not None
         assert self.running_var is not None
         if not self.training:
             scale = self.weight * torch.rsqrt(self.running_var + self.eps)
             return scale, self.bias - self.running_mean * scale
-        near, total, square = fused.moments(x, real) if moments is None else moments
-        steps = x.new_tensor(x.shape[0] * x.shape[1], dtype=torch.int64) if real is None else real.sum()
+        assert given is not None
+        near, (total, square) = given
+        steps = x.new_tensor(x.shape[0] * x.shape[1], dtype=torch.int64) if valid is None else valid.sum()
         count = steps.clamp(min=1)
         mean = total / count
         var = (square / count - mean.square()).clamp(min=0)
         mean, var, steps = self._over_group(near + mean, var, steps)
         count = steps.clamp(min=1)
-        self._follow(mean.detach(), var.detach() * count / (count - 1).clamp(min=1), steps > 0)
+        self._update(mean.detach(), var.detach() * count / (count - 1).clamp(min=1), steps > 0)
         scale = self.weight * torch.rsqrt(var + self.eps)
         return scale, self.bias - mean * scale
 
     def _over_group(self, mean: Tensor, var: Tensor, steps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean and variance over so many steps of each process, to those over all steps of all, and their number.
+        """Mean, variance and number of steps of each process, to the same over all processes.
 
-        Each process has its own `near`: means can be averaged, and variances once they are around the common mean.
+        Each process has its own `near`: means can be averaged, and variances once they refer to the common mean.
         """
         if self.group is None:
             return mean, var, steps
@@ -56,20 +75,28 @@ class BatchNorm(nn.BatchNorm1d):
         return common, self._sum((var + (mean - common).square()) * steps) / count, total
 
     @torch.no_grad()
-    def _follow(self, mean: Tensor, var: Tensor, found: Tensor) -> None:
+    def _update(self, mean: Tensor, var: Tensor, found: Tensor) -> None:
+        """Move the running statistics; a batch of padding alone leaves them."""
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
         assert self.momentum is not None
         self.num_batches_tracked += 1
-        momentum = self.momentum * found.to(self.running_mean.dtype)  # padding alone tells nothing
+        momentum = self.momentum * found.to(self.running_mean.dtype)
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)
         self.running_var.lerp_(var.to(self.running_var.dtype), momentum)
 
     def _sum(self, x: Tensor) -> Tensor:
-        """The sum over all processes; so is its gradient."""
+        """The sum over all processes; its gradient is the sum of their gradients."""
         total: Tensor = _SumOver.apply(x, self.group)  # type: ignore[no-untyped-call]
         return total
+
+
+class LayerNorm(nn.LayerNorm):
+    """Layer norm of each step by itself, so that padding needs no mask."""
+
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        return super().forward(x)
 
 
 class _SumOver(torch.autograd.Function):

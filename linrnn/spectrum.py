@@ -1,7 +1,8 @@
 """Where eigenvalues live: sampling on a ring, the parameterizations of λ, the normalization γ, and S4D's spectra."""
 
 import math
-from typing import Literal, get_args
+from collections.abc import Callable
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -9,6 +10,7 @@ from torch import Tensor
 from linrnn.util.errors import unknown, wrong_value
 
 S4DInit = Literal["lin", "inv", "legs"]
+LRUParameterization = Literal["stable_exp", "exp", "real_imag"]
 
 
 def check_ring(r_min: float, r_max: float, max_phase: float) -> None:
@@ -62,6 +64,33 @@ def stable(nu_log: Tensor) -> Tensor:
 def stable_exp(nu_log: Tensor, theta_log: Tensor) -> Tensor:
     """λ = exp(-exp(ν_log) + i·exp(θ_log)), as planes (2, N), with |λ| < 1 as in `stable`."""
     return exp(stable(nu_log), torch.exp(theta_log))
+
+
+class Parameterization(NamedTuple):
+    """What is learned of λ: the parameters, their values for λ = exp(-ν + iθ), and λ of them as planes (..., 2, N)."""
+
+    names: tuple[str, ...]
+    start: Callable[[Tensor, Tensor], tuple[Tensor, ...]]
+    lam: Callable[..., Tensor]
+
+
+PARAMETERIZATIONS = {
+    "stable_exp": Parameterization(
+        ("nu_log", "theta_log"),
+        lambda nu, theta: (nu.log(), theta.log()),
+        lambda nu_log, theta_log: stable_exp(nu_log, theta_log).movedim(0, -2),
+    ),
+    "exp": Parameterization(
+        ("nu", "theta"),
+        lambda nu, theta: (nu, theta),
+        lambda nu, theta: exp(nu, theta).movedim(0, -2),
+    ),
+    "real_imag": Parameterization(
+        ("lam",),
+        lambda nu, theta: (exp(nu, theta),),
+        lambda lam: lam,
+    ),
+}
 
 
 def s4d(n: int, init: S4DInit) -> Tensor:

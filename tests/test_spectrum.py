@@ -11,7 +11,7 @@ from scipy import stats
 
 import linrnn
 from linrnn import spectrum
-from linrnn.cores.lru import Parameterization
+from linrnn.spectrum import LRUParameterization as Parameterization
 from tests.helpers import Array, array
 
 RINGS = [(0.0, 1.0), (0.0, 0.9), (0.5, 0.99), (0.9, 0.999)]

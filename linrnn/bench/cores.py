@@ -1,4 +1,4 @@
-"""Training steps a second and memory of every core at the sizes of a recipe, beside the LRU's."""
+"""Training steps a second and memory of every core at the sizes of a recipe, relative to the LRU."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -10,19 +10,23 @@ from linrnn.bench.measure import Row
 from linrnn.bench.train import Case, prepare
 from linrnn.paper import presets
 
-NAMES = tuple(name for name in presets.names() if name != "rnn")  # which is rnn-tanh
 OURS = "lru"
 GOALS = {"rnn-tanh": 20, "s4d": 1, "s5": 1}  # how many times faster the LRU should be on a GPU at sCIFAR's size
 
 
-def rows(case: Case, names: Iterable[str], device: torch.device, seconds: float = 2.0) -> Iterator[Row]:
+def names() -> list[str]:
+    """All presets and cores, but for `rnn`, which is `rnn-tanh`."""
+    return [name for name in presets.names() if name != "rnn"]
+
+
+def rows(case: Case, chosen: Iterable[str], device: torch.device, seconds: float = 2.0) -> Iterator[Row]:
     """The LRU first, then the others: how many times faster it is, and how many times its memory they take.
 
     What fails, for want of memory or otherwise, is reported in its row and does not stop the rest. Memory is what
     PyTorch had allocated at once on a GPU; None on a CPU.
     """
     ours: Row = {}
-    for name in dict.fromkeys([OURS, *names]):
+    for name in dict.fromkeys([OURS, *chosen]):
         recipe = presets.apply(case.recipe, name)
         row: Row = {
             "name": name,

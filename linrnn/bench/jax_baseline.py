@@ -66,7 +66,7 @@ def time_training(job: Parameters) -> dict[str, float]:
 
 
 def make_parameters(rng: Any, job: Parameters) -> Parameters:
-    H, N, ways = job["H"], job["N"], 2 if job["bidirectional"] else 1
+    H, N, directions = job["H"], job["N"], 2 if job["bidirectional"] else 1
     inputs = job["channels"] if job["vocabulary"] is None else job["vocabulary"]
     gated = H if job["half_glu"] else 2 * H
 
@@ -79,7 +79,7 @@ def make_parameters(rng: Any, job: Parameters) -> Parameters:
             "theta_log": np.log(rng.uniform(0.01, 6.28, N)).astype(np.float32),
             "gamma_log": (0.5 * np.log(-np.expm1(-2 * nu))).astype(np.float32),
             "B": _normal(rng, 2, H, N) / math.sqrt(2 * H),
-            "C": _normal(rng, 2, ways * N, H) / math.sqrt(ways * N),
+            "C": _normal(rng, 2, directions * N, H) / math.sqrt(directions * N),
             "D": _normal(rng, H),
             "W": _normal(rng, H, gated) / math.sqrt(H),
             "b": np.zeros(gated, np.float32),

@@ -64,7 +64,7 @@ def _case(length: int, H: int, N: int, depth: int) -> Case:
 
 def picture(results: list[Row], path: Path) -> None:
     """Time for each token and peak memory, by length."""
-    from linrnn.paper.figures import style  # Matplotlib loads when it is needed
+    from linrnn.util import style  # Matplotlib loads when it is needed
 
     measured = any(row["peak_bytes"] for row in results)
     figure, (axes,) = style.subplots(1, 2 if measured else 1, width=4.5, height=3.5)

@@ -1,4 +1,4 @@
-"""How speed is measured and what is kept of it: medians taken in turn, and a record of the machine."""
+"""Measurement of speed: medians of interleaved runs, and a record with the machine."""
 
 import gc
 import json
@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from linrnn.fast.capture import Captured
 from linrnn.util import files
 from linrnn.util.provenance import provenance
 
@@ -22,7 +23,7 @@ Row = dict[str, Any]
 
 
 def milliseconds(candidates: Mapping[str, Run], rounds: int = 30, device: torch.device = CPU) -> dict[str, float]:
-    """The median time of each candidate; they take turns, so that a busy machine disturbs all alike.
+    """The median time of each candidate; the runs are interleaved, so that a busy machine slows all candidates alike.
 
     On a GPU each is replayed from a CUDA graph, so that launches do not count, after its caches were overwritten.
     """
@@ -42,7 +43,7 @@ def milliseconds(candidates: Mapping[str, Run], rounds: int = 30, device: torch.
 
 def _on_gpu(candidates: Mapping[str, Run], rounds: int, device: torch.device) -> dict[str, float]:
     pool = torch.cuda.graph_pool_handle()  # results are not looked at, so all may lie in the same place
-    runs = {name: captured(run, pool) for name, run in candidates.items()}
+    runs = {name: Captured(run, pool=pool) for name, run in candidates.items()}
     flush = torch.empty(FLUSH, dtype=torch.uint8, device=device)
     times: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {name: [] for name in candidates}
     for _ in range(rounds):
@@ -55,20 +56,6 @@ def _on_gpu(candidates: Mapping[str, Run], rounds: int, device: torch.device) ->
             times[name].append((start, end))
     torch.cuda.synchronize(device)
     return {name: median(start.elapsed_time(end) for start, end in pairs) for name, pairs in times.items()}
-
-
-def captured(run: Run, pool: Any = None) -> Callable[[], None]:
-    """The same work on a GPU, replayed from a CUDA graph."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(2):  # what is compiled or tuned at the first call
-            run()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool):
-        run()
-    return graph.replay
 
 
 def per_second(run: Run, device: torch.device, seconds: float = 1.0, rehearsals: int = 3) -> float:

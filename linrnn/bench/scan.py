@@ -133,7 +133,7 @@ def compare(moved: int, ms: float, copy_ms: float) -> Row:
 
 def picture(results: Iterable[Row], path: Path) -> None:
     """The share of a copy's bandwidth at each shape, from the first step to the last, by dtype and pass."""
-    from linrnn.paper.figures import style  # imports Matplotlib
+    from linrnn.util import style  # imports Matplotlib
 
     first_to_last = [row for row in results if not row["reverse"]]
     names = list(dict.fromkeys(row["name"] for row in first_to_last))

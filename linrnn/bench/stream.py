@@ -1,8 +1,9 @@
 """One step at a time: a whole model, and single layers, against PyTorch's layers and against reading the weights."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +12,10 @@ from linrnn.bench import measure
 from linrnn.bench.measure import Row
 from linrnn.bench.train import PYTORCH, products_of_block, widths
 from linrnn.cores import LRU
+from linrnn.fast.capture import Captured
 from linrnn.model import Model, ModelConfig
 from linrnn.streaming import Stream
-from linrnn.streaming.weights import fold
+from linrnn.streaming.weights import fold_model
 
 GPU_GOAL_US, GPU_GOAL_RATIO = 60, 2  # at batch 1; at batch 1,024, times reading weights and states
 CPU_GOAL = 5000  # steps/s
@@ -47,7 +49,7 @@ def gpu_rows(
             inputs = torch.randn(batch, 1, device=device)
             us = _step_us(model, inputs, dtype, seconds)
             products = products_of_block(batch, widths(H, N) * depth, dtype, device, backward=False)
-            replayed = measure.captured(products) if device.type == "cuda" else products
+            replayed = Captured(products) if device.type == "cuda" else products
             yield {
                 "name": f"model, batch {batch:,}",
                 "batch": batch,
@@ -86,7 +88,7 @@ def bytes_of(model: Model, batch: int, dtype: torch.dtype) -> int:
     Whoever reads each once has read the least; the kernels of a GPU keep C·Λ and C·B for C and read somewhat more.
     """
     cores, total, steps = model.initial_state(batch)
-    return sum(tensor.nbytes for tensor in (*fold(model, dtype), *cores, total, steps))
+    return sum(tensor.nbytes for tensor in (*fold_model(model, dtype), *cores, total, steps))
 
 
 def cpu_rows(*, H: int = 128, N: int = 256, depth: int = 6, rounds: int = 100) -> list[Row]:
@@ -102,17 +104,23 @@ def cpu_rows(*, H: int = 128, N: int = 256, depth: int = 6, rounds: int = 100) -
 
 def _models(H: int, N: int, depth: int, rounds: int) -> list[Row]:
     lru = Model(config(H, N, depth)).eval()
-    candidates = {"LRU, linrnn.Stream": _walk_stream(Stream(lru)), "LRU, Model.step": _walk_model(lru)}
+    candidates = {"LRU, linrnn.Stream": _steps_of_stream(Stream(lru), 1), "LRU, Model.step": _steps_of_model(lru)}
     for name, other in _baselines(H, N, depth).items():
-        candidates[f"{name}, Model.step"] = _walk_model(Model(other).eval())
+        candidates[f"{name}, Model.step"] = _steps_of_model(Model(other).eval())
     return _rows(f"model, {depth} blocks", measure.milliseconds(candidates, rounds), H, N, CPU_GOAL)
 
 
 def _layers(H: int, N: int, rounds: int) -> list[Row]:
+    """PyTorch's layers give the N features of their state, without a map back to H: they do less."""
     lru = LRU(H, N)
-    candidates = {"LRU, linrnn.Stream": _walk_stream(Stream(lru), H), "LRU.step": _walk_lru(lru, H)}
-    candidates |= {f"nn.{kind}": _walk_layer(getattr(nn, kind)(H, N, batch_first=True), H) for kind in PYTORCH}
-    candidates["nn.GRUCell"] = _walk_cell(nn.GRUCell(H, N), H)
+    u = torch.randn(1, H)
+    candidates = {"LRU, linrnn.Stream": _steps_of_stream(Stream(lru), H)}
+    candidates["LRU.step"] = _steps(lambda state: lru.step(u, state)[1], lru.initial_state(1))
+    for kind in PYTORCH:
+        layer = getattr(nn, kind)(H, N, batch_first=True)
+        candidates[f"nn.{kind}"] = _steps(partial(_next_of, layer, u.unsqueeze(1)), None)
+    cell = nn.GRUCell(H, N)
+    candidates["nn.GRUCell"] = _steps(lambda state: cell(u, state), None)
     return _rows("layer", measure.milliseconds(candidates, rounds), H, N, None)
 
 
@@ -132,58 +140,26 @@ def _rows(what: str, times: dict[str, float], H: int, N: int, goal: int | None) 
     ]
 
 
-def _walk_stream(stream: Stream, features: int = 1) -> measure.Run:
+def _next_of(layer: nn.Module, u: Tensor, state: Any) -> Any:
+    return layer(u, state)[1]
+
+
+def _steps_of_stream(stream: Stream, features: int) -> measure.Run:
     inputs = torch.randn(1, features)
-
-    def run() -> None:
-        for _ in range(STEPS):
-            stream.step(inputs)
-
-    return run
+    return _steps(lambda _: stream.step(inputs), None)
 
 
-def _walk_model(model: Model) -> measure.Run:
-    inputs, state = torch.randn(1, 1), model.initial_state(1)
-
-    def run() -> None:
-        nonlocal state
-        for _ in range(STEPS):
-            _, state = model.step(inputs, state)
-
-    return run
+def _steps_of_model(model: Model) -> measure.Run:
+    inputs = torch.randn(1, 1)
+    return _steps(lambda state: model.step(inputs, state)[1], model.initial_state(1))
 
 
-def _walk_lru(layer: LRU, H: int) -> measure.Run:
-    u, state = torch.randn(1, H), layer.initial_state(1)
+def _steps(step: Callable[[Any], Any], state: Any) -> measure.Run:
+    """Steps one after the other, from a state to the next; a state of None is a layer's start."""
 
     def run() -> None:
         nonlocal state
         for _ in range(STEPS):
-            _, state = layer.step(u, state)
-
-    return run
-
-
-def _walk_layer(layer: nn.Module, H: int) -> measure.Run:
-    """PyTorch's layers give the N features of their state, with no map back to H: they do less."""
-    u = torch.randn(1, 1, H)
-    _, state = layer(u)
-
-    def run() -> None:
-        nonlocal state
-        for _ in range(STEPS):
-            _, state = layer(u, state)
-
-    return run
-
-
-def _walk_cell(cell: nn.GRUCell, H: int) -> measure.Run:
-    u = torch.randn(1, H)
-    state = cell(u)
-
-    def run() -> None:
-        nonlocal state
-        for _ in range(STEPS):
-            state = cell(u, state)
+            state = step(state)
 
     return run

@@ -75,7 +75,7 @@ class Case:
         lengths = self.task.train.lengths
         if lengths is None or self.bidirectional or self.task.documents == 2:
             return steps
-        return packing.row_length(int(packing.room(torch.from_numpy(lengths))), steps) or steps
+        return packing.row_length(int(packing.packed_length(torch.from_numpy(lengths))), steps) or steps
 
     @property
     def without_padding(self) -> bool:
@@ -272,7 +272,7 @@ def by_kernel(step: measure.Run, device: torch.device, steps: int = 5, top: int 
 
 def picture(results: Iterable[Row], path: Path) -> None:
     """The milliseconds of a step at each recipe: its matrix products alone, and all the rest; with the goal's."""
-    from linrnn.paper.figures import style  # Matplotlib loads when it is needed
+    from linrnn.util import style  # Matplotlib loads when it is needed
 
     rows = list(results)[::-1]  # the first on top
     products = [row["products_ms"] for row in rows]

@@ -1,15 +1,13 @@
 """The command `linrnn bench`: speed, as ratios measured side by side in one run."""
 
-import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -19,17 +17,16 @@ from linrnn.bench import cores as cores_of
 from linrnn.bench import layer as layers
 from linrnn.bench import length as lengths_of
 from linrnn.bench import scan as scans
+from linrnn.bench import start as starts
 from linrnn.bench import stream as streams
 from linrnn.bench import train as steps
 from linrnn.bench.measure import Row
+from linrnn.cli import bench_tables as tables
+from linrnn.cli.console import log, out
 from linrnn.paper import presets
 from linrnn.util.errors import unknown, wrong_value
 
 app = typer.Typer(help="Speed: the scan, training steps, cores, streaming and long sequences.", no_args_is_help=True)
-WIDTH = 150  # of tables in a file or a log, which have no window
-out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDTH)
-log = Console(stderr=True, soft_wrap=True)
-
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 Device = Annotated[str | None, typer.Option(help="cpu or cuda.  [default: the GPU where there is one]")]
@@ -58,11 +55,11 @@ def scan(
 ) -> None:
     """The recurrence x = λ·x + u alone, forward and backward, against a copy of the same bytes.
 
-    Useful bytes only are counted: forward reads u and writes the states, backward reads the gradient and the states and
-    writes a gradient; → walks from the first step, ← from the last. The copy moves as many bytes in all. On a GPU:
-    TB/s and the share of the copy's, each replayed from a CUDA graph; on a CPU: how many times the copy's time. Rivals,
-    not in a sweep: JAX's associative_scan and accelerated-scan, both in complex64 against float32 planes; how many
-    times longer they take, forward / forward and backward. JAX compiles for about a minute.
+    Only useful bytes are counted: forward reads u and writes the states, backward reads the gradient and the states
+    and writes a gradient; → goes from the first step, ← from the last. The copy moves as many bytes. On a GPU: TB/s and
+    the share of the copy's bandwidth, replayed from a CUDA graph. On a CPU: the time over the copy's. Baselines, not
+    in a sweep: JAX's associative_scan and accelerated-scan, both in complex64 against float32 planes; their time over
+    ours, forward / forward and backward. JAX compiles for about a minute.
 
     **Examples**
 
@@ -74,9 +71,8 @@ def scan(
     gpu = where.type == "cuda"
     shapes = scans.SHAPES if gpu else scans.CPU_SHAPES
     if sweep:
-        shapes = {_times(shape): shape for shape in scans.sweep(*(() if gpu else (1 << 20, 1 << 23)))}
+        shapes = {tables.times(shape): shape for shape in scans.sweep(*(() if gpu else (1 << 20, 1 << 23)))}
     chosen = _dtypes(dtype, where)
-    torch.manual_seed(0)
     results: list[Row] = []
     if gpu:
         log.print("compiling kernels", style="dim")
@@ -89,14 +85,13 @@ def scan(
     if with_baselines and not sweep:
         others, missing = scans.baseline_rows(shapes, results, where)
     goal = scans.SWEEP_GOAL if sweep else scans.GOAL
-    out.print(_scan_table(results, others, goal if gpu else None))
+    out.print(tables.scan_table(results, others, goal if gpu else None))
     _say_missing(missing)
     if gpu:
         shares = [row["share"] for row in results]
         reached = sum(share >= goal for share in shares)
         out.print(f"{reached} of {len(shares)} at {goal:.0%} of the copy or above; the lowest at {min(shares):.0%}")
-    _finish(json_file, [*results, *others])
-    _draw(picture, scans.picture, results)
+    _finish(json_file, [*results, *others], picture, scans.picture)
 
 
 @app.command()
@@ -116,13 +111,13 @@ def train(
 ) -> None:
     """Steps a second of whole training steps at the paper's sizes, on random data.
 
-    A step is forward, backward and optimizer; on a GPU in bfloat16, compiled and captured in one CUDA graph. Beside it:
-    the goal (five times minimal-LRU on an NVIDIA H200); the time that the matrix products of all blocks (B, C and the
-    mixing, forward and backward) take alone, and their share of the step; and, when asked for, PyTorch's recurrent
-    layers (cuDNN, bfloat16, not captured; for that see `linrnn bench cores`) and plain JAX (float32 parameters,
-    associative_scan) with how many times faster ours is.
-    The recipes that look both ways are also measured one way. Tokens fill a quarter to all of the length, at random,
-    and batches are packed as in training; these recipes are also measured at full length, which is what JAX computes.
+    A step is forward, backward and optimizer; on a GPU in bfloat16, compiled and captured in one CUDA graph. Further
+    columns: the goal (five times minimal-LRU on an NVIDIA H200); the time of the matrix multiplications of all blocks
+    alone (B, C and the mixing, forward and backward), and its share of the step; and the baselines, with our speed over
+    theirs: PyTorch's recurrent layers (cuDNN, bfloat16, not captured; for that see `linrnn bench cores`) and plain JAX
+    (float32 parameters, associative_scan). Bidirectional recipes are also measured in one direction. Tokens fill a
+    quarter to all of the length, at random, and batches are packed as in training; these recipes are also measured at
+    full length, which is what JAX computes.
 
     **Examples**
 
@@ -135,11 +130,8 @@ def train(
     if not gpu:
         log.print("[yellow]on a CPU steps are neither compiled nor captured: this is slow")
     chosen = steps.cases(recipe or (steps.PAPER if gpu else ["recall"]))
-    torch.manual_seed(0)
-    results: list[Row] = []
-    for case in chosen:
-        results.append(steps.row(case, where, rnn=rnn, profile=profile, seconds=seconds))
-        _keep(json_file, results, results[-1])
+    measured = (steps.row(case, where, rnn=rnn, profile=profile, seconds=seconds) for case in chosen)
+    results = _collect(measured, json_file)
     missing = {}
     if jax:
         try:
@@ -151,12 +143,36 @@ def train(
                 _keep(json_file, results, {"name": f"{row['name']}, JAX"})
         except baselines.Unavailable as reason:
             missing["JAX"] = str(reason)
-    out.print(_train_table(results))
+    out.print(tables.train_table(results))
     for row in results if profile else []:
-        out.print(_profile_table(row))
+        out.print(tables.profile_table(row))
     _say_missing(missing)
+    _finish(json_file, results, picture, steps.picture)
+
+
+@app.command()
+def start(
+    recipe: Annotated[
+        list[str] | None,
+        typer.Option(help="Can be repeated.  [default: the paper's six; recall on a CPU]", metavar="NAME"),
+    ] = None,
+    device: Device = None,
+    json_file: Json = None,
+) -> None:
+    """Seconds from the start of a process to its first training step: with empty caches, then in a second process.
+
+    A new process imports linrnn, puts random data on the device, compiles and captures the step, and runs it once.
+
+    **Example**: `linrnn bench start --recipe text --json results/bench/start.json`
+    """
+    where = _device(device, None)
+    chosen = recipe or (steps.PAPER if where.type == "cuda" else ["recall"])
+    for name in chosen:
+        if name not in steps.SIZES:
+            raise unknown("--recipe", name, steps.SIZES)
+    results = _collect((row for name in chosen for row in starts.rows(name, where.type)), json_file)
+    out.print(tables.start_table(results))
     _finish(json_file, results)
-    _draw(picture, steps.picture, results)
 
 
 @app.command()
@@ -189,14 +205,10 @@ def cores(
     for name in core or ():
         if name not in presets.names():
             raise unknown("--core", name, presets.names())
-    torch.manual_seed(0)
-    results: list[Row] = []
-    for chosen in recipe or ["scifar" if gpu else "recall"]:
-        case = steps.cases([chosen])[0]
-        for row in cores_of.rows(case, core or cores_of.NAMES, where, seconds):
-            results.append(row)
-            _keep(json_file, results, row)
-    out.print(_cores_table(results, gpu))
+    cases = (steps.cases([chosen])[0] for chosen in recipe or ["scifar" if gpu else "recall"])
+    chosen = core or cores_of.names()
+    results = _collect((row for case in cases for row in cores_of.rows(case, chosen, where, seconds)), json_file)
+    out.print(tables.cores_table(results, gpu))
     _finish(json_file, results)
 
 
@@ -211,12 +223,12 @@ def stream(
 ) -> None:
     """One step at a time, in constant memory.
 
-    On a GPU: a step of a linrnn.Stream of 6 blocks (H 512, N 384), which is a CUDA graph, called from Python at batch 1
-    and 1,024; the time its matrix products take alone; the time that its weights and states take to read once, at the
-    bandwidth of a large copy; and with --rnn the same blocks with PyTorch's layers, streamed the same way, and how many
-    times longer they take. On a CPU: steps a second on one thread, batch 1, float32, H 128, N 256. Models of 6 blocks
-    with the same encoder, mixing and head, whose cores are the LRU (N complex states), or PyTorch's layers with N
-    hidden features and a map back to H; then single layers, PyTorch's without that map.
+    On a GPU: a step of a linrnn.Stream of 6 blocks (H 512, N 384), a CUDA graph called from Python, at batch 1 and
+    1,024; the time of its matrix multiplications alone; the time to read its weights and states once, at the bandwidth
+    of a large copy; and with --rnn the same blocks with PyTorch's layers, streamed the same way, and their time over
+    ours. On a CPU: steps a second on one thread, batch 1, float32, H 128, N 256. The models have 6 blocks and the same
+    encoder, mixing and head; their cores are the LRU (N complex states) or PyTorch's layers with N hidden features and
+    a map back to H. Then single layers, PyTorch's without this map.
 
     **Examples**
 
@@ -224,18 +236,14 @@ def stream(
     - `linrnn bench stream --device cpu --json results/bench/stream-cpu.json`
     """
     where = _device(device, None)
-    torch.manual_seed(0)
-    results: list[Row] = []
     if where.type == "cuda":
-        for row in streams.gpu_rows((1, 1024), _dtypes(dtype, where), where, rnn=rnn):
-            results.append(row)
-            _keep(json_file, results, row)
-        out.print(_gpu_stream_table(results))
+        results = _collect(streams.gpu_rows((1, 1024), _dtypes(dtype, where), where, rnn=rnn), json_file)
+        out.print(tables.gpu_stream_table(results))
     else:
         if dtype == "bfloat16":
             raise wrong_value("--dtype", "float32 on a CPU", dtype)
         results = streams.cpu_rows()
-        out.print(_cpu_stream_table(results))
+        out.print(tables.cpu_stream_table(results))
     _finish(json_file, results)
 
 
@@ -261,19 +269,14 @@ def length(
         chosen: Sequence[int] = lengths_of.LENGTHS if where.type == "cuda" else lengths_of.CPU_LENGTHS
     else:
         chosen = _numbers("--lengths", lengths)
-    torch.manual_seed(0)
-    results: list[Row] = []
-    for row in lengths_of.rows(chosen, where):
-        results.append(row)
-        _keep(json_file, results, row)
+    results = _collect(lengths_of.rows(chosen, where), json_file)
     table = Table("length", "ms a step", "ns a token", "to the shortest", "peak memory")
     for row in results:
         peak = "–" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 1e9:.2f} GB"
-        ratio = _marked(f"{row['ratio']:.2f} ×", row["ratio"] <= lengths_of.GOAL)
+        ratio = tables.marked(f"{row['ratio']:.2f} ×", row["ratio"] <= lengths_of.GOAL)
         table.add_row(f"{row['length']:,}", f"{row['ms']:.2f}", f"{row['ns_per_token']:.1f}", ratio, peak)
     out.print(table)
-    _finish(json_file, results)
-    _draw(picture, lengths_of.picture, results)
+    _finish(json_file, results, picture, lengths_of.picture)
 
 
 @app.command()
@@ -286,131 +289,13 @@ def layer(threads: Threads = None, json_file: Json = None) -> None:
     **Example**: `linrnn bench layer --threads 2`
     """
     _device("cpu", threads)
-    torch.manual_seed(0)
     results = layers.rows()
     table = Table("against", "LRU", "it", "ratio", "goal")
     for row in results:
-        ratio = _marked(f"{row['ratio']:.2f}", row["ratio"] <= row["goal"])
+        ratio = tables.marked(f"{row['ratio']:.2f}", row["ratio"] <= row["goal"])
         table.add_row(row["name"], f"{row['ms']:.1f} ms", f"{row['against_ms']:.1f} ms", ratio, f"≤ {row['goal']:g}")
     out.print(table)
     _finish(json_file, results)
-
-
-def _scan_table(results: list[Row], others: list[Row], share: float | None) -> Table:
-    """On a GPU with the share of the copy's bandwidth that is the goal; on a CPU that is None."""
-    names = list(dict.fromkeys(row["baseline"] for row in others))
-    unit, factor = ("GB/s", 1e3) if share is None else ("TB/s", 1.0)
-    ways = [f"{way} {arrow}" for way in scans.TENSORS for arrow in "→←"]
-    table = Table("batch × length × N", "type", f"copy, {unit}", *ways, *names)
-    for i in range(0, len(results), 4):
-        rows = results[i : i + 4]
-        first = rows[0]
-        cells = [_scan_cell(row, share) for row in rows]
-        beside = {row["baseline"]: row for row in others if row["shape"] == first["shape"]}
-        ratios = ["" if first["dtype"] != "float32" else _longer(beside.get(name)) for name in names]
-        label = _times(first["shape"])
-        label = label if first["name"] == label else f"{first['name']} ({label})"
-        table.add_row(label, first["dtype"], f"{factor * first['copy_TB/s']:.3g}", *cells, *ratios)
-    return table
-
-
-def _scan_cell(row: Row, share: float | None) -> str:
-    if share is None:
-        return _marked(f"{1 / row['share']:.2f} ×", 1 / row["share"] <= scans.CPU_GOAL)
-    return _marked(f"{row['TB/s']:.2f} ({row['share']:.0%})", row["share"] >= share)
-
-
-def _longer(row: Row | None) -> str:
-    return "" if row is None else f"{row['forward_ratio']:.1f} × / {row['with_backward_ratio']:.1f} ×"
-
-
-def _train_table(results: list[Row]) -> Table:
-    known = [*(f"nn.{kind}" for kind in steps.PYTORCH), "JAX"]
-    baselines_named = [name for name in known if any(name in row for row in results)]
-    table = Table("recipe", "batch × length, H, N", "steps/s", "goal", "products alone", *baselines_named)
-    for row in results:
-        size = f"{row['batch']} × {row['length']:,}, {row['H']}, {row['N']}"
-        goal = "–" if row["goal"] is None else _marked(f"{row['goal']} ({row['of_goal']:.0%})", row["of_goal"] >= 1)
-        alone = f"{row['products_ms']:.2f} ms ({row['products_share']:.0%}), {row['products_TFLOP/s']:.3g} TFLOP/s"
-        beside = [_speed(row.get(name), row["steps/s"]) for name in baselines_named]
-        table.add_row(row["name"], size, f"{row['steps/s']:.1f}", goal, alone, *beside)
-    return table
-
-
-def _cores_table(results: list[Row], gpu: bool) -> Table:
-    table = Table("recipe", "core", "steps/s", "the LRU is faster", "peak memory", "to the LRU's")
-    for row in results:
-        label = f"{row['recipe']} ({row['batch']} × {row['length']:,}, H {row['H']}, N {row['N']})"
-        if "error" in row:
-            table.add_row(label, row["name"], f"[red]{escape(row['error'][:60])}", "–", "–", "–")
-            continue
-        faster, goal = row["lru_faster"], cores_of.GOALS.get(row["name"])
-        ratio = "–" if faster is None else f"{faster:.2f} ×"
-        if gpu and row["recipe"] == "scifar" and faster is not None and goal is not None:
-            ratio = _marked(f"{ratio} (≥ {goal})", faster >= goal)
-        memory = "–" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 1e9:.2f} GB"
-        more = "–" if row["memory_ratio"] is None else f"{row['memory_ratio']:.2f} ×"
-        table.add_row(label, row["name"], f"{row['steps/s']:.3g}", ratio, memory, more)
-    return table
-
-
-def _speed(other: Any, ours: float) -> str:
-    """Its steps a second, and how many times faster ours is."""
-    if other is None:
-        return "–"
-    if isinstance(other, dict):
-        if "error" in other:
-            return escape(other["error"][:40])
-        other = other["steps_per_second"]
-    return f"{other:.3g} ({ours / other:.1f} ×)"
-
-
-def _profile_table(row: Row) -> Table:
-    profile = row["profile"]
-    step = 1e6 / row["steps/s"]
-    title = f"{row['name']}: a step of {step:,.0f} µs, busy for {profile['busy_us']:,.0f} µs"
-    table = Table("kernel", "calls", "µs a step", "share", title=title)
-    for kernel in profile["kernels"]:
-        share = f"{kernel['us'] / max(profile['busy_us'], 1e-9):.1%}"
-        table.add_row(escape(kernel["kernel"][:100]), f"{kernel['calls']:g}", f"{kernel['us']:,.1f}", share)
-    return table
-
-
-def _gpu_stream_table(results: list[Row]) -> Table:
-    baselines_named = [name for name in (f"nn.{kind}" for kind in steps.PYTORCH) if name in results[0]]
-    table = Table("", "type", "µs a step", "products alone", "weights and states", "read in", "ratio", *baselines_named)
-    for row in results:
-        alone = row["batch"] == 1
-        reached = row["us"] <= streams.GPU_GOAL_US if alone else row["ratio"] <= streams.GPU_GOAL_RATIO
-        took, ratio = f"{row['us']:.1f}", f"{row['ratio']:.2f} ×"
-        took, ratio = (_marked(took, reached), ratio) if alone else (took, _marked(ratio, reached))
-        size = f"{row['bytes'] / 1e6:.1f} MB"
-        beside = [f"{row[name]:.0f} µs ({row[name] / row['us']:.1f} ×)" for name in baselines_named]
-        table.add_row(row["name"], row["dtype"], took, f"{row['products_us']:.1f} µs", size,
-                      f"{row['read_us']:.1f} µs", ratio, *beside)  # fmt: skip
-    return table
-
-
-def _cpu_stream_table(results: list[Row]) -> Table:
-    table = Table(
-        "", "steps/s", "the first is faster", "goal", title=f"H {results[0]['H']}, N {results[0]['N']}, batch 1"
-    )
-    for row in results:
-        speed = f"{row['steps/s']:,.0f}"
-        goal = "" if row["goal"] is None else f"{row['goal']:,}"
-        speed = speed if row["goal"] is None else _marked(speed, row["steps/s"] >= row["goal"])
-        ratio = "" if row["first_ratio"] == 1 else f"{row['first_ratio']:.2f} ×"
-        table.add_row(row["name"], speed, ratio, goal)
-    return table
-
-
-def _marked(text: str, reached: bool) -> str:
-    """In green where a goal is reached, in red where it is not."""
-    return f"[{'green' if reached else 'red'}]{text}[/]"
-
-
-def _times(shape: Iterable[int]) -> str:
-    return " × ".join(f"{size:,}" for size in shape)
 
 
 def _numbers(option: str, words: str) -> list[int]:
@@ -421,6 +306,8 @@ def _numbers(option: str, words: str) -> list[int]:
 
 
 def _device(wanted: str | None, threads: int | None) -> torch.device:
+    """The device, with the seed and the number of threads set."""
+    torch.manual_seed(0)
     if threads is not None:
         torch.set_num_threads(threads)
     return training.Processes().device(wanted)
@@ -436,22 +323,29 @@ def _command() -> str:
     return shlex.join(["linrnn", *sys.argv[1:]])
 
 
+def _collect(rows: Iterable[Row], path: Path | None) -> list[Row]:
+    """All rows; each is kept as soon as it is measured."""
+    results: list[Row] = []
+    for row in rows:
+        results.append(row)
+        _keep(path, results, row)
+    return results
+
+
 def _keep(path: Path | None, results: list[Row], last: Row) -> None:
-    """Write what there is, so that nothing is lost when a long run is stopped, and say how far it is."""
+    """Write the results so far, so that a long run that is stopped loses none, and print the last one's name."""
     measure.write(path, _command(), results)
     log.print(f"[dim]measured {escape(' '.join(str(last[key]) for key in ('name', 'dtype') if key in last))}")
 
 
-def _finish(path: Path | None, results: list[Row]) -> None:
-    measure.write(path, _command(), results)
-    if path is not None:
-        out.print(f"recorded in {escape(str(path))}", soft_wrap=True)
-
-
-def _draw(path: Path | None, picture: Callable[[list[Row], Path], None], results: list[Row]) -> None:
-    if path is not None:
-        picture(results, path)
-        out.print(f"drawn in {escape(str(path))}", soft_wrap=True)
+def _finish(json_file: Path | None, results: list[Row], picture: Path | None = None, draw: Any = None) -> None:
+    """Write the record, and draw the picture where one is wanted."""
+    measure.write(json_file, _command(), results)
+    if picture is not None:
+        draw([row for row in results if "baseline" not in row], picture)
+    for path, done in ((json_file, "recorded"), (picture, "drawn")):
+        if path is not None:
+            out.print(f"{done} in {escape(str(path))}", soft_wrap=True)
 
 
 def _say_missing(missing: dict[str, str]) -> None:

@@ -9,13 +9,11 @@ from typing import Annotated, Literal
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
 from rich.table import Table
 
 from linrnn import tasks
+from linrnn.cli.console import bars, out, say
 from linrnn.tasks import archive, download, store
 from linrnn.tasks import show as examples_of
 from linrnn.tasks.base import SPLITS, Progress, Source, Task
@@ -24,9 +22,6 @@ from linrnn.util.errors import unknown, wrong_value
 app = typer.Typer(
     help="The tasks' examples: list, download, import, generate, look at and check them.", no_args_is_help=True
 )
-out = Console()
-
-REFRESH = 0.1  # seconds
 UNITS = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3), ("B", 1))
 LINES = 4  # of text for each document
 
@@ -118,7 +113,7 @@ def make(
         raise _no_way("can be generated", source, [s for s in tasks.TASKS.values() if s.make])
     sizes = source.examples if examples is None else _sizes(examples)
     started = time.perf_counter()
-    draft = store.Draft(source.name, {"make": source.name, "seed": seed, "sizes": sizes})
+    draft = store.Draft(source.name, {"make": source.name, "version": source.version, "seed": seed, "sizes": sizes})
     with _progress("the same command goes on where it stopped") as progress:
         source.make(draft, sizes, seed, progress)
     _report(source, time.perf_counter() - started)
@@ -178,9 +173,9 @@ def _source(task: str, variant: str | None) -> Source:
 
 
 def _no_way(what: str, source: Source, others: list[Source]) -> ValueError:
-    ways = "it is built in" if source.load is not None else tasks.ways(source)
+    how = "it is built in" if source.load is not None else tasks.commands(source)
     names = " or ".join(other.name for other in others)
-    return wrong_value("task", f"one that {what} ({names})", f"{source.name!r}; {ways}")
+    return wrong_value("task", f"one that {what} ({names})", f"{source.name!r}; {how}")
 
 
 def _sizes(words: str) -> tuple[int, int, int]:
@@ -195,11 +190,14 @@ def _there(source: Source) -> tuple[str, tuple[int, ...], int, str]:
     if source.load is not None:
         return "built in", source.examples, 0, "here: it needs no files"
     if not store.exists(source.name):
-        return "not there", source.examples, source.bytes, f"to get it: {tasks.ways(source)}"
+        return "not there", source.examples, source.bytes, f"to get it: {tasks.commands(source)}"
     try:
         task = store.load(source.name)
     except (ValueError, OSError) as error:
-        return "damaged", source.examples, source.bytes, f"{error}; to get it: {tasks.ways(source)}"
+        return "damaged", source.examples, source.bytes, f"{error}; to get it: {tasks.commands(source)}"
+    if source.outdated(task):
+        words = f"{task.source}, an older version; to get the present one: {tasks.commands(source)}"
+        return "outdated", source.examples, source.bytes, words
     return "there", tuple(len(getattr(task, split)) for split in SPLITS), _size(source.name), f"here: {task.source}"
 
 
@@ -251,27 +249,13 @@ def _print_texts(task: Task, split: Literal["train", "validation", "test"], coun
 
 @contextmanager
 def _progress(when_stopped: str = "nothing was changed") -> Iterator[Progress]:
-    """Bars for the steps of a long job, removed at its end; Ctrl-C is one line."""
-    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    bars: dict[str, TaskID] = {}
-    shown: dict[str, float] = {}
-    with Bars(*columns, console=out, transient=True, disable=not out.is_terminal) as progress:
-
-        def tell(what: str, done: int, total: int) -> None:
-            now = time.perf_counter()
-            if done < total and now - shown.get(what, 0) < REFRESH:
-                return
-            shown[what] = now
-            if what not in bars:
-                bars[what] = progress.add_task(escape(what), total=total)
-            progress.update(bars[what], completed=done, total=total)
-
-        try:
-            yield tell
-        except KeyboardInterrupt:
-            progress.stop()
-            Console(stderr=True).print(f"[bold red]linrnn:[/bold red] stopped; {when_stopped}", soft_wrap=True)
-            raise typer.Exit(130) from None
+    """Bars for the parts of a long job; Ctrl-C is one line."""
+    try:
+        with bars(out) as progress:
+            yield progress
+    except KeyboardInterrupt:
+        say(f"stopped; {when_stopped}")
+        raise typer.Exit(130) from None
 
 
 def _bytes(size: int) -> str:

@@ -3,25 +3,19 @@
 import importlib
 import io
 import json
-import os
 import re
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
 from rich.table import Table
 
+from linrnn.cli.console import bars, out
 from linrnn.paper import figures as experiments
 from linrnn.paper.figures.base import Result
-from linrnn.tasks.base import Progress
 from linrnn.util import files
 from linrnn.util.errors import unknown, wrong_value
 from linrnn.util.provenance import provenance
@@ -29,9 +23,6 @@ from linrnn.util.provenance import provenance
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from PIL import Image
-
-WIDTH = 150  # of tables in a file or a log, which have no window
-out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDTH)
 
 DEPTH = "how the eigenvalues of each block move during training: `linrnn figure depth RUN`"
 FRAME = 150  # milliseconds
@@ -90,7 +81,7 @@ def save(result: Result, record: dict[str, Any], path: Path) -> list[Path]:
 def _make(name: str, folder: Path, run: Path | None, quick: bool, seed: int) -> dict[str, Any]:
     """Run an experiment, save and show what it gives; returns the record."""
     start = time.perf_counter()
-    with _bars(name) as progress:
+    with bars(out, name) as progress:
         if run is not None:  # `depth`, which draws what a run recorded and has nothing random
             make: Callable[..., Result] = importlib.import_module("linrnn.paper.figures.depth").run_on
             result = make(run, progress=progress)
@@ -131,22 +122,6 @@ def _summarize(records: list[dict[str, Any]]) -> None:
 
 def _mark(holds: bool) -> str:
     return "[green]yes[/]" if holds else "[bold red]NO[/]"
-
-
-@contextmanager
-def _bars(name: str) -> Iterator[Progress]:
-    """A bar for each part of an experiment, removed at its end."""
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    tasks: dict[str, TaskID] = {}
-    with Bars(*columns, console=out, transient=True, disable=not out.is_terminal) as bars:
-        tasks[""] = bars.add_task(name, total=None)  # moves before the first report
-
-        def tell(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(escape(what), total=total)
-            bars.update(tasks[what], completed=done, total=total)
-
-        yield tell
 
 
 def _json(record: dict[str, Any]) -> bytes:

@@ -1,8 +1,7 @@
-"""The command `linrnn table`: our runs in the paper's tables, beside its numbers."""
+"""The command `linrnn table`: our runs in the paper's tables, with the paper's numbers."""
 
 import html
 import json
-import os
 import re
 import sys
 from collections.abc import Callable
@@ -11,19 +10,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from linrnn.cli.console import log, out
 from linrnn.paper import published as paper
 from linrnn.paper import tables
 from linrnn.paper.tables import Filled
 from linrnn.util import files
 from linrnn.util.errors import unknown, wrong_value
-
-WIDTH = 150  # of tables in a file or a log, which have no window
-out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDTH)
-log = Console(stderr=True, soft_wrap=True, highlight=False)
 
 ENDINGS = {".md": "markdown", ".tex": "latex", ".html": "html"}
 # What LaTeX reads as a command, and what its usual fonts do not have.
@@ -52,7 +47,7 @@ def table(
         Path | None, typer.Option(help="For `speed`: what `linrnn bench train --json FILE` wrote.", metavar="FILE")
     ] = None,
 ) -> None:
-    """Finished runs in a table of the paper: ours beside the paper's, mean and standard error over seeds.
+    """Finished runs in a table of the paper: ours and the paper's, mean and standard error over seeds.
 
     A run counts only with the settings of the recipe: seed, learning rate and eval_every are free, and of several rates
     the one with the best validation accuracy counts. Runs that do not count are named below the table, with the reason.

@@ -1,5 +1,8 @@
 """The one interface of all recurrent layers."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -11,19 +14,27 @@ from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, w
 class Core(nn.Module):
     """A recurrent layer from (batch, length, H) to (batch, length, H).
 
-    A subclass gives the shape of a state, the map over whole sequences (`_sequence`) and over one step (`_step`), and
-    names the parameters that are trained with the smaller rate and no decay.
+    A subclass sets `state_shape`, implements `_sequence` (whole sequences) and `_step` (one step), and declares what
+    else it can do by the class attributes below. It may implement `eigenvalues`.
     """
 
     D: nn.Parameter
-    compiles = True  # not where a kernel of PyTorch walks step by step, which its compiler would unroll
-    state_shape: tuple[int, ...]
-    recurrent_names: tuple[str, ...]
+    state_shape: tuple[int, ...]  # of the state of one sequence
+    recurrent_names: tuple[str, ...] = ()  # the parameters with the smaller learning rate and without weight decay
+    takes_resets: bool = False  # `_sequence` has the argument `resets`
+    takes_group: bool = False  # `_sequence` has the argument `group`
+    takes_both_directions: bool = False  # `bidirectional=True` is implemented
+    compiles: bool = True  # False for a step-by-step kernel, which torch.compile would unroll
+    no_resets = " with the core {core.__class__.__name__}, which takes none"  # ends the error "resets: expected None"
+    no_group = ": the length of {core.__class__.__name__} cannot be split over processes"
 
-    def __init__(self, d_model: int, d_state: int, bidirectional: bool) -> None:
+    def __init__(self, d_model: int, d_state: int, bidirectional: bool = False) -> None:
         super().__init__()
         for name, size in (("d_model", d_model), ("d_state", d_state)):
             check_integer(name, size, 1)
+        if bidirectional and not self.takes_both_directions:
+            causal = f"False with the core {type(self).__name__}, which is causal"
+            raise wrong_value("bidirectional", causal, bidirectional)
         self.d_model = d_model
         self.d_state = d_state
         self.bidirectional = bidirectional
@@ -42,13 +53,13 @@ class Core(nn.Module):
         Args:
             u: (batch, length, d_model).
             state: the state before the first step, as returned; zero if None.
-            lengths: integers (batch,): how many steps of each sequence are real, the rest being padding on the right.
-                Padding is never read, outputs there are zero, and the state returned is that of the last real step,
-                in the precision in which states are stored.
+            lengths: integers (batch,): the length of each sequence; the rest is padding on the right. Padding is never
+                read, outputs at padding are zero, and the state returned is the state after the last step before the
+                padding, in the dtype of states.
             resets: bool (batch, length), true where a new sequence starts.
-            group: processes over which the length is split, as in `linrnn.scan`: `u`, `resets` and `y` are those of
-                this rank's part, the state is read on the first rank and returned on all, and gradients of parameters
-                are to be summed over the ranks. For the LRU, without `lengths`.
+            group: processes over which the length is split, as in `linrnn.scan`: `u`, `resets` and `y` are this rank's
+                part, the state is read on the first rank and returned on all ranks, and the gradients of parameters
+                must be summed over the ranks. Without `lengths`.
 
         Returns:
             y: (batch, length, d_model), and the state after the last step (None if bidirectional).
@@ -59,16 +70,24 @@ class Core(nn.Module):
             raise wrong_value("state", none, type(state).__name__)
         if state is not None:
             self._check_state(state, u)
+        given: dict[str, Any] = {}
         if resets is not None:
             check_resets(resets, u)
+            if not self.takes_resets:
+                raise ValueError(f"resets: expected None{self.no_resets.format(core=self)}")
+            given["resets"] = resets
+        if group is not None:
+            if not self.takes_group:
+                raise ValueError(f"group: expected None{self.no_group.format(core=self)}")
+            given["group"] = group
         if lengths is None:
-            return self._sequence(u, state, None, resets, group)
+            return self._sequence(u, state, None, **given)
         if group is not None:
             raise ValueError("lengths: expected None with a group: a length that is split has no padding")
         lengths = check_lengths(lengths, u)
-        real = real_steps(lengths, u.shape[1]).unsqueeze(-1)
-        y, state = self._sequence(u.masked_fill(~real, 0), state, lengths, resets, None)
-        return y.masked_fill(~real, 0), state
+        valid = valid_mask(lengths, u.shape[1]).unsqueeze(-1)
+        y, state = self._sequence(u.masked_fill(~valid, 0), state, lengths, **given)
+        return y.masked_fill(~valid, 0), state
 
     def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """One step in constant time and memory.
@@ -93,8 +112,12 @@ class Core(nn.Module):
         check_integer("batch", batch, 0)
         return self._zero_state(batch)
 
+    def eigenvalues(self) -> Tensor | None:
+        """The eigenvalues of the recurrence, a complex vector; None for a core that has none."""
+        return None
+
     def recurrent_parameters(self) -> list[nn.Parameter]:
-        """Those trained with the smaller rate and without decay."""
+        """The parameters that are trained with the smaller learning rate and without weight decay."""
         return [self.get_parameter(name) for name in self.recurrent_names]
 
     def extra_repr(self) -> str:
@@ -105,21 +128,22 @@ class Core(nn.Module):
         return parameter.new_zeros(batch, *self.state_shape, dtype=carry_dtype(parameter.dtype))
 
     def _add_Du(self, y: Tensor, u: Tensor) -> Tensor:
-        """In place: y comes fresh from a matrix product, which does not need it again."""
+        """y + D ⊙ u, in place: the matmul that made y does not store it."""
         u, D = u.to(y.dtype), self.D.to(y.dtype)
-        return y + u * D if torch_func.active() else y.addcmul_(u, D)  # many u, by vmap, do not fit into one y
+        return y + u * D if torch_func.active() else y.addcmul_(u, D)  # under vmap u may have one dimension more than y
 
     def _sequence(
-        self,
-        u: Tensor,
-        state: Tensor | None,
-        lengths: Tensor | None,
-        resets: Tensor | None,
-        group: "torch.distributed.ProcessGroup | None",
+        self, u: Tensor, state: Tensor | None, lengths: Tensor | None, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
+        """`forward` on checked arguments: padding is zero in `u` and ignored in `y`.
+
+        The keyword arguments `resets` and `group` are passed only if they are given, and only to a core that declares
+        `takes_resets` or `takes_group`.
+        """
         raise NotImplementedError
 
     def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """`step` on checked arguments."""
         raise NotImplementedError
 
     def _require_causal(self, name: str) -> None:
@@ -148,15 +172,20 @@ class Core(nn.Module):
         check_device("state", state, u)
 
 
+def empty_parameters(device: torch.device | str | None, dtype: torch.dtype | None) -> Callable[..., nn.Parameter]:
+    """A function from a shape to an uninitialized parameter."""
+    return lambda *shape: nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
+
+
 def output_dtype(u: Tensor, carry: torch.dtype) -> torch.dtype:
-    """As a matrix product would give it: that of u, or autocast's."""
+    """The dtype a matmul of `u` returns: autocast's if enabled, else `u.dtype`."""
     if torch.is_autocast_enabled(u.device.type) and carry != torch.float64:
         return torch.get_autocast_dtype(u.device.type)
     return u.dtype
 
 
 def check_lengths(lengths: Tensor, u: Tensor) -> Tensor:
-    """`lengths` on the device of u, once they are known to fit it."""
+    """`lengths` on the device of u, as int64, after a check against the shape of u."""
     batch, length = u.shape[:2]
     if not isinstance(lengths, Tensor):
         raise wrong_type("lengths", "a tensor of integers", type(lengths).__name__)
@@ -172,19 +201,19 @@ def check_lengths(lengths: Tensor, u: Tensor) -> Tensor:
 
 
 def values_can_be_read(x: Tensor) -> bool:
-    """Not while a graph is being traced or captured, nor inside a transform of torch.func."""
+    """False while a graph is traced or captured, and inside a transform of torch.func."""
     if torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x):
         return False
     return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
-def real_steps(lengths: Tensor, length: int) -> Tensor:
-    """Bool (batch, length): true where a step is real, false where it is padding."""
+def valid_mask(lengths: Tensor, length: int) -> Tensor:
+    """Bool (batch, length): false at padding."""
     return torch.arange(length, device=lengths.device) < lengths.unsqueeze(1)
 
 
-def last_real(states: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
-    """The state after the last real step of each sequence; the initial one where a sequence is empty."""
+def last_valid(states: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
+    """The state after the last step before the padding; the initial state where a sequence is empty."""
     if states.shape[1] == 0:
         return initial
     index = (lengths - 1).clamp(min=0).view(-1, *[1] * (states.dim() - 1))

@@ -1,6 +1,6 @@
 """Convolution of whole sequences by the fast Fourier transform, as one PyTorch operator.
 
-As an operator it keeps complex numbers out of what a compiler sees, and spectra out of what training keeps.
+As one operator it hides complex numbers from the compiler, and stores no spectra for the backward pass.
 """
 
 from typing import Any
@@ -34,18 +34,18 @@ def convolve(u: Tensor, K: Tensor) -> Tensor:
 
 @torch.library.custom_op("linrnn::convolve", mutates_args=())
 def _convolve(u: Tensor, K: Tensor) -> Tensor:
-    """The same with one spectrum less in memory."""
+    """`convolve` with one spectrum less in memory."""
     L, n = u.shape[1], _fast_length(2 * u.shape[1])
     if u.numel() == 0:
         return torch.zeros_like(u)
     product = torch.fft.rfft(u, n, dim=1).mul_(_spectrum(K, n))
     y: Tensor = torch.fft.irfft(product, n, dim=1)[:, :L]
-    return y.clone(memory_format=torch.contiguous_format)  # a copy also where it would do as a view
+    return y.clone(memory_format=torch.contiguous_format)  # an operator must not return a view
 
 
 @torch.library.custom_op("linrnn::convolve_backward", mutates_args=())
 def convolve_backward(grad: Tensor, u: Tensor, K: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradients of u and K: what went forward with K comes back with K turned round."""
+    """The gradients of u and K: correlations with K and with u."""
     L, n = u.shape[1], _fast_length(2 * u.shape[1])
     if u.numel() == 0:
         return torch.zeros_like(u), torch.zeros_like(K)
@@ -57,14 +57,14 @@ def convolve_backward(grad: Tensor, u: Tensor, K: Tensor) -> tuple[Tensor, Tenso
 
 
 def _spectrum(K: Tensor, n: int) -> Tensor:
-    """(n/2 + 1, H) of the kernel, and of the second one turned round in time."""
+    """(n/2 + 1, H): the spectrum of the kernel, plus the conjugate spectrum of a second kernel."""
     spectra: Tensor = torch.fft.rfft(K, n).mT
     return spectra[0] if len(K) == 1 else spectra[0] + conjugate(spectra[1])
 
 
 def conjugate(z: Tensor) -> Tensor:
-    """Physical inside operators: in the first call of a compiled function PyTorch forgets those it has only marked."""
-    return z.conj() if torch_func.active() else z.conj_physical()  # of which vmap would make a loop
+    """Physical inside operators: PyTorch loses lazy conjugation in the first call of a compiled function."""
+    return z.conj() if torch_func.active() else z.conj_physical()  # vmap would turn conj_physical into a loop
 
 
 def _fast_length(n: int) -> int:

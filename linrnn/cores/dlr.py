@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from linrnn import spectrum
 from linrnn.cores import ssm
+from linrnn.cores.base import empty_parameters
 from linrnn.recurrence.op import carry_dtype
 from linrnn.recurrence.planes import to_planes
 
@@ -45,10 +46,7 @@ class DLR(ssm.DiagonalSSM):
         self.init = init
         self.dt_min, self.dt_max = dt_min, dt_max
         self.state_shape = (2, d_model, d_state)
-
-        def parameter(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
-
+        parameter = empty_parameters(device, dtype)
         self.nu_log = parameter(d_model, d_state)
         self.theta = parameter(d_model, d_state)
         self.B = parameter(2, d_model, d_state)

@@ -61,7 +61,7 @@ def real_form(lru: LRU) -> RNN:
         device=lru.B.device,
         dtype=lru.B.dtype,
     )
-    (re, im), B, C, D = lru._planes()
+    (re, im), B, C, D = lru.system()
     blocks = torch.stack([torch.stack([re, -im], dim=-1), torch.stack([im, re], dim=-1)], dim=-2)
     rnn.A.copy_(torch.block_diag(*blocks))
     rnn.B.copy_(B.movedim(0, 1).flatten(0, 1))  # pair by pair

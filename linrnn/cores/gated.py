@@ -1,28 +1,31 @@
-"""PyTorch's gated layers as cores, what one would have taken otherwise: h_k by a GRU or LSTM, y_k = C·h_k + D ⊙ u_k."""
+"""PyTorch's gated layers as cores, the usual baselines: h_k by a GRU or LSTM, y_k = C·h_k + D ⊙ u_k."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cores import kernels
-from linrnn.cores.base import Core, last_real, real_steps
+from linrnn.cores.base import Core, empty_parameters, last_valid, valid_mask
 from linrnn.recurrence.op import carry_dtype
 
-WIDE = 1e4  # what opens a gate wholly when it is added, and shuts it when it is taken away, in any precision
+WIDE = 1e4  # added to a gate's input it opens the gate, subtracted it shuts the gate, in any precision
 
 
 class Gated(Core):
-    """What `GRU` and `LSTM` share: PyTorch's kernel and initialization, with C and D around it.
+    """What `GRU` and `LSTM` share: PyTorch's kernel and initialization, and the matrices C and D.
 
-    At padding the gates are forced so that the memory stands still: each step carries one more feature, which is 1
-    there, and which B reads as an order to hold. So the backward direction just runs from the end, nothing is sorted or
-    packed, and lengths never leave their device.
+    At padding the gates are forced to keep the state: the input has one more feature, which is 1 at padding, and B maps
+    this feature to the gates. So the backward direction starts at the padding, nothing is sorted or packed, and lengths
+    stay on their device.
     """
 
     kernel: str
     parts: tuple[int, ...]  # of the state, before its N features
     hold: tuple[int, ...]  # for each gate: 1 is forced open at padding, -1 shut, 0 left alone
     compiles = False
+    takes_both_directions = True
+    no_resets = " with the core {core.__class__.__name__}: its kernel has none"
+    no_group = ": the length of a gated RNN cannot be split over processes"
     recurrent_names = ("A", "a", "B", "b")  # a and b are the biases
 
     def __init__(
@@ -37,10 +40,7 @@ class Gated(Core):
         super().__init__(d_model, d_state, bidirectional)
         self.state_shape = (*self.parts, d_state)
         rows = len(self.hold) * d_state
-
-        def parameter(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
-
+        parameter = empty_parameters(device, dtype)
         self.A, self.a = parameter(rows, d_state), parameter(rows)
         self.B, self.b = parameter(rows, d_model), parameter(rows)
         self.C = parameter(d_model, d_state * (2 if bidirectional else 1))
@@ -55,7 +55,7 @@ class Gated(Core):
         nn.init.normal_(self.D)
 
     def eigenvalues(self) -> Tensor:
-        """Those of the recurrence linearized at rest: of the Jacobian of one step where state and input are zero."""
+        """The eigenvalues of the Jacobian of one step at a state and an input of zero."""
         rest = self._zero_state(self._zero_state(1).numel())  # a copy for each row of the Jacobian
         rest = rest.to(self.D.dtype).requires_grad_()
         with torch.enable_grad():
@@ -64,28 +64,17 @@ class Gated(Core):
         eigenvalues: Tensor = torch.linalg.eigvals(jacobian.flatten(1).to(carry_dtype(x.dtype)))
         return eigenvalues
 
-    def _sequence(
-        self,
-        u: Tensor,
-        state: Tensor | None,
-        lengths: Tensor | None,
-        resets: Tensor | None,
-        group: "torch.distributed.ProcessGroup | None",
-    ) -> tuple[Tensor, Tensor | None]:
-        if group is not None:
-            raise ValueError("group: expected None: the length of a gated RNN cannot be split over processes")
-        if resets is not None:
-            raise ValueError(f"resets: expected None with the core {type(self).__name__}: its kernel has none")
+    def _sequence(self, u: Tensor, state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
         batch, length = u.shape[:2]
-        real = None if lengths is None else real_steps(lengths, length)
-        if self.bidirectional:  # both ways side by side, as twice as many sequences
-            both = None if real is None else torch.cat([real, real.flip(1)])
+        valid = None if lengths is None else valid_mask(lengths, length)
+        if self.bidirectional:  # both directions in one call, as twice the number of sequences
+            both = None if valid is None else torch.cat([valid, valid.flip(1)])
             h, _ = self._states(torch.cat([u, u.flip(1)]), self._zero_state(2 * batch), both)
             forward, backward = h.unflatten(0, (2, batch)).unbind(0)
             h = torch.cat([forward, backward.flip(1)], dim=-1)
             return self._add_Du(F.linear(h, self.C), u), None
         initial = self._zero_state(batch) if state is None else state
-        h, final = self._states(u, initial, real)
+        h, final = self._states(u, initial, valid)
         if lengths is not None:
             final = self._last(h, final, lengths, initial)
         return self._add_Du(F.linear(h, self.C), u), final
@@ -95,17 +84,17 @@ class Gated(Core):
         h = x.flatten(1)[:, : self.d_state]
         return self._add_Du(F.linear(h, self.C), u), x.to(state.dtype)
 
-    def _states(self, u: Tensor, initial: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _states(self, u: Tensor, initial: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
         """All h_k, (batch, length, N), and the state after the last step."""
         if u.shape[0] == 0 or u.shape[1] == 0:
             return F.linear(u, self.B[: self.d_state]), initial
         B: Tensor = self.B
-        if real is not None:
-            order = torch.cat([B.new_full((self.d_state, 1), WIDE * way) for way in self.hold])
-            B = torch.cat([B, order], dim=1)
-            u = torch.cat([u, ~real.unsqueeze(-1)], dim=-1)
+        if valid is not None:
+            forced = torch.cat([B.new_full((self.d_state, 1), WIDE * sign) for sign in self.hold])
+            B = torch.cat([B, forced], dim=1)
+            u = torch.cat([u, ~valid.unsqueeze(-1)], dim=-1)
         parts = initial.reshape(len(u), -1, self.d_state).unbind(1)
-        h, *final = kernels.walk(self.kernel, u, parts, [B, self.A, self.b, self.a])
+        h, *final = kernels.run(self.kernel, u, parts, [B, self.A, self.b, self.a])
         return h, torch.stack(final, dim=1).view(initial.shape).to(initial.dtype)
 
     def _next(self, u: Tensor, state: Tensor) -> Tensor:
@@ -113,7 +102,7 @@ class Gated(Core):
         raise NotImplementedError
 
     def _last(self, h: Tensor, final: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
-        """The state after the last real step."""
+        """The state after the last step before the padding."""
         raise NotImplementedError
 
 
@@ -136,7 +125,7 @@ class GRU(Gated):
         return torch.gru_cell(u, state.to(u.dtype), self.B, self.A, self.b, self.a)
 
     def _last(self, h: Tensor, final: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
-        return last_real(h, lengths, initial)  # exact, while h held by z = 1 may have been rounded on the way
+        return last_valid(h, lengths, initial)  # exact; h kept by z = 1 may have been rounded at each step of padding
 
 
 class LSTM(Gated):
@@ -160,4 +149,4 @@ class LSTM(Gated):
         return torch.stack(h_c, dim=1)
 
     def _last(self, h: Tensor, final: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
-        return torch.stack([last_real(h, lengths, initial[:, 0]), final[:, 1]], dim=1)  # c stood still, h did not
+        return torch.stack([last_valid(h, lengths, initial[:, 0]), final[:, 1]], dim=1)  # padding keeps c, but not h

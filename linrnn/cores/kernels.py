@@ -1,4 +1,4 @@
-"""PyTorch's recurrent kernels, which walk step by step: one call for all of them."""
+"""PyTorch's step-by-step recurrent kernels behind one function."""
 
 import warnings
 from collections.abc import Sequence
@@ -12,23 +12,21 @@ from linrnn.cores.base import output_dtype
 from linrnn.recurrence.op import carry_dtype
 
 
-def walk(name: str, u: Tensor, initial: Sequence[Tensor], weights: Sequence[Tensor]) -> list[Tensor]:
+def run(name: str, u: Tensor, initial: Sequence[Tensor], weights: Sequence[Tensor]) -> list[Tensor]:
     """All outputs (batch, length, N), and the parts of the last state, (batch, N) each.
 
     Args:
         name: `rnn_tanh`, `rnn_relu`, `gru` or `lstm`.
         u: (batch, length, H), with at least one sequence and one step.
         initial: the parts of the state before the first step, (batch, N) each: h, and for an LSTM c.
-        weights: of the input and of the state, and where there are biases theirs.
+        weights: of the input and of the state, then the biases of both if there are any.
     """
-    return _uncompiled(name, u, initial, weights) if u.is_cuda else _walk(name, u, initial, weights)
+    return _uncompiled(name, u, initial, weights) if u.is_cuda else _run(name, u, initial, weights)
 
 
-def _walk(name: str, u: Tensor, initial: Sequence[Tensor], weights: Sequence[Tensor]) -> list[Tensor]:
+def _run(name: str, u: Tensor, initial: Sequence[Tensor], weights: Sequence[Tensor]) -> list[Tensor]:
     dtype = output_dtype(u, carry_dtype(weights[0].dtype))
-    with torch.autocast(
-        u.device.type, enabled=False
-    ):  # which on a GPU takes float16 here, also where bfloat16 is meant
+    with torch.autocast(u.device.type, enabled=False):  # on a GPU autocast would take float16 here, never bfloat16
         state = [part.to(dtype).unsqueeze(0).contiguous() for part in initial]
         kernel: Any = getattr(torch, name)
         # with biases or not, one layer, no dropout, for training or not, one direction, batch first
@@ -38,10 +36,10 @@ def _walk(name: str, u: Tensor, initial: Sequence[Tensor], weights: Sequence[Ten
     return [y, *(part[0] for part in final)]
 
 
-# cuDNN's kernel as it is: PyTorch's compiler would unroll it, step by step, and take longer than the training. This is
-# torch.compiler.disable, which loads the compiler when it is first needed and not now.
+# torch.compile would unroll cuDNN's kernel step by step, which takes longer than the training. _disable_dynamo is
+# torch.compiler.disable, but imports the compiler only when it is needed.
 @_disable_dynamo
 def _uncompiled(name: str, u: Tensor, initial: Sequence[Tensor], weights: Sequence[Tensor]) -> list[Tensor]:
-    with warnings.catch_warnings():  # weights are not in one piece of memory: beside the walk, a copy is nothing
+    with warnings.catch_warnings():  # the weights are copied into one piece of memory, which takes little time
         warnings.filterwarnings("ignore", message="RNN module weights are not part")
-        return _walk(name, u, initial, weights)
+        return _run(name, u, initial, weights)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cores import kernels
-from linrnn.cores.base import Core, last_real
+from linrnn.cores.base import Core, empty_parameters, last_valid
 from linrnn.recurrence.op import carry_dtype
 from linrnn.util.errors import wrong_value
 
@@ -34,6 +34,9 @@ class RNN(Core):
     """
 
     recurrent_names = ("A", "B")
+    takes_both_directions = True
+    no_resets = " with nonlinearity={core.nonlinearity!r}: its kernel has none"
+    no_group = ": the length of a dense RNN cannot be split over processes"
 
     def __init__(
         self,
@@ -54,11 +57,8 @@ class RNN(Core):
         self.nonlinearity = nonlinearity
         self.radius = radius
         self.state_shape = (d_state,)
-        self.compiles = nonlinearity == "linear"
-
-        def parameter(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
-
+        self.compiles = self.takes_resets = nonlinearity == "linear"
+        parameter = empty_parameters(device, dtype)
         self.A = parameter(d_state, d_state)
         self.B = parameter(d_state, d_model)
         self.C = parameter(d_model, d_state * (2 if bidirectional else 1))
@@ -84,17 +84,8 @@ class RNN(Core):
         return f"{super().extra_repr()}, nonlinearity={self.nonlinearity!r}{radius}"
 
     def _sequence(
-        self,
-        u: Tensor,
-        state: Tensor | None,
-        lengths: Tensor | None,
-        resets: Tensor | None,
-        group: "torch.distributed.ProcessGroup | None",
+        self, u: Tensor, state: Tensor | None, lengths: Tensor | None, resets: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        if group is not None:
-            raise ValueError("group: expected None: the length of a dense RNN cannot be split over processes")
-        if resets is not None and self.nonlinearity != "linear":
-            raise ValueError(f"resets: expected None with nonlinearity={self.nonlinearity!r}: its kernel has none")
         batch = u.shape[0]
         initial = self._zero_state(batch) if state is None else state
         x = self._states(u, initial, resets)
@@ -107,7 +98,7 @@ class RNN(Core):
             return self._add_Du(y, u), None
         if lengths is None:
             lengths = torch.full((batch,), u.shape[1], device=u.device)
-        return self._add_Du(y, u), last_real(x, lengths, initial)
+        return self._add_Du(y, u), last_valid(x, lengths, initial)
 
     def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         Bu = F.linear(u, self.B)
@@ -122,11 +113,11 @@ class RNN(Core):
             Bu = F.linear(u, self.B)
             A = self.A.to(carry_dtype(self.A.dtype))
             return linear_scan(Bu, A, initial.to(Bu.dtype), None if resets is None else resets.unsqueeze(-1))
-        return kernels.walk(f"rnn_{self.nonlinearity}", u, [initial], [self.B, self.A])[0]
+        return kernels.run(f"rnn_{self.nonlinearity}", u, [initial], [self.B, self.A])[0]
 
 
 def linear_scan(v: Tensor, A: Tensor, initial: Tensor, resets: Tensor | None = None) -> Tensor:
-    """x_k = A·x_{k-1} + v_k in about 2·log₂(length) matrix products, which do twice the work of a walk step by step.
+    """x_k = A·x_{k-1} + v_k by about 2·log₂(length) matmuls, with twice the FLOPs of the sequential recurrence.
 
     Two steps are one with A²: x_{k+1} = A²·x_{k-1} + (A·v_k + v_{k+1}). That gives every second state from a scan of
     half the length, and one product more the states between them.

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from linrnn import spectrum
 from linrnn.cores import ssm
-from linrnn.cores.base import Core, output_dtype
+from linrnn.cores.base import Core, empty_parameters, output_dtype
 from linrnn.cores.convolution import conjugate, convolve
 from linrnn.cores.lru import Dense
 from linrnn.cores.ssm import divide, times
@@ -32,7 +32,7 @@ from linrnn.recurrence import torch_func
 from linrnn.recurrence.op import carry_dtype
 from linrnn.util.errors import check_integer
 
-CHUNK = 7  # the final state is found over chunks of 2^7 steps
+LEVELS = 7  # the final state is computed over chunks of 2^7 steps
 CAUCHY_ELEMENTS = 2**24  # of the Cauchy matrix that are there at once
 
 
@@ -57,6 +57,11 @@ class S4(Core):
     """
 
     recurrent_names = ("a_re_log", "a_im", "p", "delta_log", "B")
+    takes_both_directions = True
+    no_resets = (
+        ": S4 runs as a convolution, which cannot cut sequences, and its dense transition matrix has no cheap scan; "
+        "S4D and S5 have resets"
+    )
 
     def __init__(
         self,
@@ -73,10 +78,7 @@ class S4(Core):
         ssm.check_step_sizes(dt_min, dt_max)
         self.dt_min, self.dt_max = dt_min, dt_max
         self.state_shape = (2, d_model, d_state)
-
-        def parameter(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
-
+        parameter = empty_parameters(device, dtype)
         self.a_re_log = parameter(d_model, d_state)
         self.a_im = parameter(d_model, d_state)
         self.p = parameter(2, d_model, d_state)
@@ -98,10 +100,10 @@ class S4(Core):
         nn.init.normal_(self.D)
 
     def eigenvalues(self) -> Tensor:
-        """Those of Ā in discrete time, complex (2·H·N,): both of each pair, of one feature after the other.
+        """The eigenvalues of Ā, complex (2·H·N,): both of each pair, feature by feature.
 
-        Found numerically, feature by feature, which takes its time at many states. A is then far from normal, so that
-        single ones are no more exact than a few digits.
+        Computed numerically for each feature, which is slow for many states. A is far from normal, so that single
+        eigenvalues are exact to a few digits only.
         """
         A = dense(self._system())
         eigenvalues: Tensor = torch.linalg.eigvals(A.double().cpu()).flatten()
@@ -127,21 +129,7 @@ class S4(Core):
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, dt_min={self.dt_min:g}, dt_max={self.dt_max:g}"
 
-    def _sequence(
-        self,
-        u: Tensor,
-        state: Tensor | None,
-        lengths: Tensor | None,
-        resets: Tensor | None,
-        group: "torch.distributed.ProcessGroup | None",
-    ) -> tuple[Tensor, Tensor | None]:
-        if group is not None:
-            raise ValueError("group: expected None: the length of S4 cannot be split over processes")
-        if resets is not None:
-            raise ValueError(
-                "resets: expected None: S4 runs as a convolution, which cannot cut sequences, and its dense transition "
-                "matrix has no cheap scan; S4D and S5 have resets"
-            )
+    def _sequence(self, u: Tensor, state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
         carry = carry_dtype(self.D.dtype)
         with torch.autocast(u.device.type, enabled=False):  # kernel and transforms in float32 or better
             y, final = self._convolved(u.to(carry), state, lengths)
@@ -268,11 +256,11 @@ def _responses(system: System, squares: list[Tensor], length: int, w: Tensor) ->
 
 
 def _final(u: Tensor, system: System, squares: list[Tensor], state: Tensor | None, lengths: Tensor | None) -> Tensor:
-    """The state after the last real step, (batch, 2, H, N): matrix products inside chunks, one carry a chunk."""
+    """The state after the last valid step, (batch, 2, H, N): matrix products inside chunks, one carry a chunk."""
     (batch, L, H), N = u.shape, system.a.shape[2]
     if lengths is not None:
         u = ssm.right_aligned(u, lengths)
-    levels = min(CHUNK, len(squares) - 1)
+    levels = min(LEVELS, len(squares) - 1)
     into = _join(_into(system)).unsqueeze(1)  # Ā^j·B̄ of all j in a chunk, (H, chunk, 2N)
     for square in squares[:levels]:
         into = torch.cat([into, into @ square.mT], dim=1)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from linrnn import spectrum
 from linrnn.cores import ssm
+from linrnn.cores.base import empty_parameters
 from linrnn.recurrence.op import carry_dtype
 
 InputMultiplier = Literal["exact", "first_order"]
@@ -68,10 +69,7 @@ class S4D(ssm.DiagonalSSM):
         self.dt_min, self.dt_max = dt_min, dt_max
         self.state_shape = (2, d_model, d_state)
         self.recurrent_names = ("a_re_log", "a_im", "delta_log", *(("delta_B_log",) if decoupled else ()), "B")
-
-        def parameter(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
-
+        parameter = empty_parameters(device, dtype)
         self.a_re_log = parameter(d_model, d_state)
         self.a_im = parameter(d_model, d_state)
         self.delta_log = parameter(d_model)

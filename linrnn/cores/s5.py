@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from linrnn import spectrum
 from linrnn.cores import ssm
-from linrnn.cores.base import Core
-from linrnn.cores.lru import LRU, Planes
+from linrnn.cores.base import Core, empty_parameters
+from linrnn.cores.lru import LRU, System
 from linrnn.recurrence.op import carry_dtype
 from linrnn.util.errors import check_integer, wrong_value
 
@@ -58,10 +58,7 @@ class S5(LRU):
         self.dt_min, self.dt_max = dt_min, dt_max
         self.state_shape = (2, d_state)
         self.recurrent_names = ("a_re_log", "a_im", "delta_log", "B")
-
-        def parameter(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
-
+        parameter = empty_parameters(device, dtype)
         self.a_re_log = parameter(d_state)
         self.a_im = parameter(d_state)
         self.delta_log = parameter(d_state)
@@ -90,11 +87,11 @@ class S5(LRU):
     def extra_repr(self) -> str:
         return f"{Core.extra_repr(self)}, blocks={self.blocks}, dt_min={self.dt_min:g}, dt_max={self.dt_max:g}"
 
-    def _planes(self, learned: Mapping[str, Tensor] | None = None) -> Planes:
-        learned = self._learned() if learned is None else learned
+    def system(self, learned: Mapping[str, Tensor] | None = None) -> System:
+        learned = self.learned() if learned is None else learned
         B, (re, im) = learned["B"], learned["C"].unbind(-2)
         a_re_log, a_im, delta_log = (learned[name].to(carry_dtype(B.dtype)) for name in self.recurrent_names[:3])
         delta, nu = torch.exp(delta_log), spectrum.stable(delta_log + a_re_log)
         lam, gain = ssm.discretize(torch.stack([-nu, delta * a_im]), "zoh")
         B = ssm.times((delta * gain).unsqueeze(-1).to(B.dtype), B.movedim(-3, 0)).movedim(0, -3)
-        return Planes(lam.movedim(0, -2), B, torch.stack([2 * re, -2 * im], dim=-2), learned["D"])
+        return System(lam.movedim(0, -2), B, torch.stack([2 * re, -2 * im], dim=-2), learned["D"])

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from linrnn.cores.base import Core, last_real, output_dtype
+from linrnn.cores.base import Core, last_valid, output_dtype
 from linrnn.cores.convolution import convolve
 from linrnn.cores.lru import Dense
 from linrnn.recurrence import scan_planes, torch_func
@@ -21,7 +21,7 @@ from linrnn.recurrence.planes import from_planes, multiply
 from linrnn.util.errors import check_integer, wrong_value
 
 Discretization = Literal["zoh", "bilinear"]
-CHUNK = 128  # powers of λ that are kept: those further on are products of two
+STRIDE = 128  # powers of λ up to this one are stored; higher powers are products of two
 
 
 def hippo_legs(n: int) -> tuple[Tensor, Tensor]:
@@ -104,7 +104,7 @@ def check_choice(name: str, came: object, choices: object) -> None:
 
 
 def right_aligned(u: Tensor, lengths: Tensor) -> Tensor:
-    """Each sequence turned round its end, so that the last real step is the last of all."""
+    """Each sequence rotated, so that its last step before the padding is at the end."""
     L = u.shape[1]
     index = (torch.arange(L, device=u.device) + lengths.unsqueeze(1)) % max(L, 1)
     return u.gather(1, index.unsqueeze(-1).expand_as(u))
@@ -119,6 +119,7 @@ class DiagonalSSM(Core):
     """
 
     C: nn.Parameter
+    takes_resets = takes_both_directions = True
 
     def _system(self) -> tuple[Tensor, Tensor]:
         """λ and b as planes (2, H, N), in the type in which the state is carried."""
@@ -132,7 +133,7 @@ class DiagonalSSM(Core):
         """The impulse response: (length, H, H), what y_k gains for a unit in each feature of u_0; a diagonal matrix."""
         self._require_causal("kernel")
         check_integer("length", length, 0)
-        lam, b = (planes.double() for planes in self._system())  # the phase of λ^k turns k times
+        lam, b = (planes.double() for planes in self._system())  # float32 would lose the phase of λ^k
         K = 2 * _powers_sum(times(self.C[0].double(), b).unsqueeze(0), _first_powers(lam), length)[0]
         K = torch.cat([K[:, :1] + self.D.unsqueeze(-1), K[:, 1:]], dim=1)
         return torch.diag_embed(K.T).to(self.D.dtype)
@@ -148,15 +149,8 @@ class DiagonalSSM(Core):
         return Dense(A, (b.unsqueeze(-1) * eye).flatten(0, 2), C.flatten(0, 2).T, torch.diag(self.D))
 
     def _sequence(
-        self,
-        u: Tensor,
-        state: Tensor | None,
-        lengths: Tensor | None,
-        resets: Tensor | None,
-        group: "torch.distributed.ProcessGroup | None",
+        self, u: Tensor, state: Tensor | None, lengths: Tensor | None, resets: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        if group is not None:
-            raise ValueError(f"group: expected None: the length of {type(self).__name__} cannot be split")
         carry = carry_dtype(self.D.dtype)
         with torch.autocast(u.device.type, enabled=False):  # kernel and transforms in float32 or better
             if resets is None:
@@ -175,7 +169,7 @@ class DiagonalSSM(Core):
             return y, None
         if torch_func.active():  # they have no checkpoints
             final = _final(u, powers, b, state, lengths)
-        else:  # training rarely looks at it: nothing is kept for its gradients, what they need is computed again
+        else:  # rarely used in training: recompute it for gradients instead of storing activations
             arguments = (u, powers, b, state, lengths)
             final = checkpoint(_final, *arguments, use_reentrant=False, preserve_rng_state=False)
         if state is not None:
@@ -197,7 +191,7 @@ class DiagonalSSM(Core):
             y = y + torch.einsum("blchn,chn->blh", x, c)
         if self.bidirectional:
             return y, None
-        return y, final.view_as(initial) if lengths is None else last_real(x, lengths, initial)
+        return y, final.view_as(initial) if lengths is None else last_valid(x, lengths, initial)
 
     def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(u.device.type, enabled=False):
@@ -216,15 +210,15 @@ def _geometric(x: Tensor, lam: Tensor, count: int) -> Tensor:
 
 
 def _first_powers(lam: Tensor) -> Tensor:
-    """λ^0 ... λ^CHUNK, (CHUNK + 1, 2, H, N)."""
+    """λ^0 ... λ^STRIDE, (STRIDE + 1, 2, H, N)."""
     one = torch.stack([torch.ones_like(lam[0]), torch.zeros_like(lam[1])])
-    return _geometric(one.unsqueeze(0), lam, CHUNK + 1)[0]
+    return _geometric(one.unsqueeze(0), lam, STRIDE + 1)[0]
 
 
 def _powers_sum(x: Tensor, powers: Tensor, length: int) -> Tensor:
-    """Re Σ_n λ_n^k·x_n for k = 0, 1, ...: the product with the Vandermonde matrix, which is never there as a whole.
+    """Re Σ_n λ_n^k·x_n for k = 0, 1, ...: the product with the Vandermonde matrix, which is never stored.
 
-    With k = i·CHUNK + j it is a matrix product of all (λ^CHUNK)^i·x with all λ^j.
+    With k = i·STRIDE + j it is a matrix product of all (λ^STRIDE)^i·x with all λ^j.
 
     Args:
         x: (batch, 2, H, N).
@@ -233,8 +227,8 @@ def _powers_sum(x: Tensor, powers: Tensor, length: int) -> Tensor:
     Returns:
         (batch, H, length).
     """
-    starts = _geometric(x, powers[-1], -(-length // CHUNK))
-    # one product a feature, (batch·chunks, 2N) by (2N, CHUNK)
+    starts = _geometric(x, powers[-1], -(-length // STRIDE))
+    # one product a feature, (batch·chunks, 2N) by (2N, STRIDE)
     starts = starts.permute(3, 0, 1, 2, 4).flatten(3)
     inside = conj(powers[:-1].movedim(1, 0)).permute(2, 0, 3, 1).flatten(1, 2)
     y: Tensor = (starts.flatten(1, 2) @ inside).unflatten(1, starts.shape[1:3])
@@ -242,13 +236,13 @@ def _powers_sum(x: Tensor, powers: Tensor, length: int) -> Tensor:
 
 
 def _final(u: Tensor, powers: Tensor, b: Tensor, state: Tensor | None, lengths: Tensor | None) -> Tensor:
-    """The state after the last real step, (batch, 2, H, N): matrix products inside chunks, then a scan over chunks."""
+    """The state after the last valid step, (batch, 2, H, N): matrix products inside chunks, then a scan over chunks."""
     L, (H, N) = u.shape[1], b.shape[1:]
-    chunks = -(-L // CHUNK)
+    chunks = -(-L // STRIDE)
     if lengths is not None:
         u = right_aligned(u, lengths)
-    inside = F.pad(u, (0, 0, chunks * CHUNK - L, 0)).unflatten(1, (chunks, CHUNK))
-    # one product a feature, (batch·chunks, CHUNK) by (CHUNK, 2N)
+    inside = F.pad(u, (0, 0, chunks * STRIDE - L, 0)).unflatten(1, (chunks, STRIDE))
+    # one product a feature, (batch·chunks, STRIDE) by (STRIDE, 2N)
     inside = inside.permute(3, 0, 1, 2).contiguous()
     ends = inside.flatten(1, 2) @ powers[:-1].flip(0).permute(2, 0, 1, 3).flatten(2)
     ends = ends.view(H, *inside.shape[1:3], 2, N).permute(1, 2, 3, 0, 4).flatten(3)
@@ -256,6 +250,6 @@ def _final(u: Tensor, powers: Tensor, b: Tensor, state: Tensor | None, lengths: 
     if state is not None:
         steps = L if lengths is None else lengths
         outer = _geometric(powers[:1], powers[-1], chunks + 1)[0]
-        decay = multiply(outer.flatten(-2)[steps // CHUNK], powers.flatten(-2)[steps % CHUNK])
+        decay = multiply(outer.flatten(-2)[steps // STRIDE], powers.flatten(-2)[steps % STRIDE])
         x = x + multiply(decay, state.flatten(2))
     return x.view(-1, 2, H, N)

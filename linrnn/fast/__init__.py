@@ -1,0 +1,5 @@
+"""The same function of the same parameters, arranged for a machine: fused, over chunks, packed, compiled, captured."""
+
+from linrnn.fast.accelerated import Accelerated, accelerate, packs, reason
+
+__all__ = ["Accelerated", "accelerate", "packs", "reason"]

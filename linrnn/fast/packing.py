@@ -1,6 +1,6 @@
-"""Sequences of many lengths end to end in a row: less padding is computed than beside each other.
+"""Packed batches: sequences end to end in one row, which has less padding than sequences in rows of their own.
 
-A row has as many steps as the longest batch of a run needs, so all batches have one shape.
+The row is as long as the longest batch of a run needs, so all batches have one shape.
 """
 
 from typing import NamedTuple
@@ -9,61 +9,93 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrnn.cores.lru import ALIGNED
+from linrnn.fast.fused import masked
+from linrnn.model import Block
+from linrnn.util.errors import wrong_value
 
-WORTH = 0.9  # of the steps with padding; above, packing is not worth it
+ALIGNMENT = 8  # each sequence starts at a multiple of this many steps
+WORTHWHILE = 0.9  # of the steps with padding; above, packing is not worth it
 
 
-class Row(NamedTuple):
-    """Sequences end to end, the longest first, each followed by padding up to where the next begins."""
+class PackedBatch(NamedTuple):
+    """Sequences end to end, the longest first, each followed by padding up to the start of the next."""
 
     inputs: Tensor  # (1, length, ...), zero at padding
-    which: Tensor  # integers (1, length): the number of the sequence; at padding, the number of sequences
-    real: Tensor  # bool (1, length), false at padding
+    segment: Tensor  # integers (1, length): the number of the sequence; at padding, the number of sequences
+    valid: Tensor  # bool (1, length), false at padding
     resets: Tensor  # bool (1, length), true where a sequence or padding begins
-    offsets: Tensor  # integers (sequences + 1,): where each begins, and the end of the last and its padding
+    offsets: Tensor  # integers (sequences + 1,): where each begins, and the end of the last with its padding
 
 
-def room(lengths: Tensor) -> Tensor:
-    """The steps that sequences of these lengths, (..., batch), take in a row."""
+def packed_length(lengths: Tensor) -> Tensor:
+    """The steps that sequences of these lengths, (..., batch), take when packed."""
     return _aligned(lengths).sum(-1)
 
 
 def row_length(longest: int, padded: int) -> int | None:
-    """The length of a row for batches of up to `longest` steps; None where they take hardly more with padding."""
-    length = -(-longest // 128) * 128  # which kernels like
-    return length if length <= WORTH * padded else None
+    """The length of the row for batches of up to `longest` packed steps; None if it saves little of `padded` steps."""
+    length = -(-longest // 128) * 128  # a multiple that suits kernels
+    return length if length <= WORTHWHILE * padded else None
 
 
-def pack(inputs: Tensor, lengths: Tensor, length: int) -> Row:
+def check(lengths: Tensor | None, length: int, readable: bool) -> None:
+    """Raise ValueError unless sequences of these lengths fit into a row of so many steps."""
+    if lengths is None:
+        raise wrong_value("lengths", "the lengths of the sequences, with `packed_length`", None)
+    least = int(packed_length(lengths)) if readable else 0
+    if length < least or length % ALIGNMENT:
+        expected = f"a multiple of {ALIGNMENT}, at least the {least} steps of the sequences"
+        raise wrong_value("packed_length", expected, length)
+
+
+def pack(inputs: Tensor, lengths: Tensor, length: int) -> PackedBatch:
     """A batch with padding on the right, packed.
 
     Args:
-        inputs: (batch, longest, ...); lengths: integers (batch,), the steps that are no padding.
-        length: the steps of the row, at least `room(lengths)`, a multiple of `ALIGNED`.
+        inputs: (batch, longest, ...); lengths: integers (batch,), the valid steps.
+        length: the steps of the row, at least `packed_length(lengths)`, a multiple of `ALIGNMENT`.
 
-    A GPU walks sequences side by side, with their padding, and begins with the first. So the longest come first, and
-    steps to spare are shared out among all, more to the shorter: nothing is left over at the end.
+    A GPU scans the sequences in parallel, padding included, and begins with the first. So the longest come first, and
+    spare steps are distributed over all sequences, more to the shorter ones: nothing is left over at the end.
     """
     batch, longest = inputs.shape[:2]
     order = lengths.argsort(descending=True, stable=True)
     ends = _aligned(lengths[order]).cumsum(0)
-    spare = (length - ends[-1]).clamp(min=0) // ALIGNED
+    spare = (length - ends[-1]).clamp(min=0) // ALIGNMENT
     rank = torch.arange(1, batch + 1, device=ends.device)
-    ends = ends + spare * rank * (rank + 1) // (batch * (batch + 1)) * ALIGNED
+    ends = ends + spare * rank * (rank + 1) // (batch * (batch + 1)) * ALIGNMENT
     ends = ends.clamp(max=length).int()  # inside the row, whatever the lengths
     offsets = F.pad(ends, (1, 0))
     steps = torch.arange(length, device=ends.device, dtype=torch.int32)
     place = torch.searchsorted(ends, steps, right=True, out_int32=True)
     sequence, step = order[place], steps - offsets[place]
-    real = step < lengths[sequence]
+    valid = step < lengths[sequence]
     row = inputs[sequence, step.clamp(max=longest - 1)]
-    row = row.masked_fill(~real.view(-1, *[1] * (inputs.dim() - 2)), 0)
-    which = torch.where(real, sequence, batch).int()
-    resets = torch.cat([torch.ones_like(real[:1]), which[1:] != which[:-1]])
-    return Row(row[None], which[None], real[None], resets[None], offsets)
+    row = row.masked_fill(~valid.view(-1, *[1] * (inputs.dim() - 2)), 0)
+    segment = torch.where(valid, sequence, batch).int()
+    resets = torch.cat([torch.ones_like(valid[:1]), segment[1:] != segment[:-1]])
+    return PackedBatch(row[None], segment[None], valid[None], resets[None], offsets)
+
+
+def run_block(block: Block, x: Tensor, packed: PackedBatch) -> Tensor:
+    """A block on a packed batch: each sequence has a dropout mask of its own, and padding one more."""
+    masks = len(packed.offsets)
+    y, _ = block.core(block.norm(x, packed.valid), resets=packed.resets)
+    h = masked(F.gelu(y), block.dropout_mask(y, masks), packed.segment)
+    return x + masked(block.gated(h), block.dropout_mask(h, masks), packed.segment)
+
+
+def means(x: Tensor, packed: PackedBatch, lengths: Tensor) -> Tensor:
+    """(1, length, H) to (batch, H): the means over the valid steps of each sequence, in float32 or better."""
+    # all valid steps among ALIGNMENT belong to one sequence: sums over them leave a small matrix product
+    wide = torch.promote_types(x.dtype, torch.float32)
+    parts = torch.where(packed.valid.unsqueeze(-1), x, 0).to(wide).view(-1, ALIGNMENT, x.shape[2]).sum(1)
+    numbers = torch.arange(len(lengths), device=x.device).unsqueeze(1)
+    with torch.autocast(x.device.type, enabled=False):
+        total = (packed.segment[:, ::ALIGNMENT] == numbers).to(parts.dtype) @ parts
+    return total / lengths.clamp(min=1).unsqueeze(1)
 
 
 def _aligned(lengths: Tensor) -> Tensor:
-    """Lengths up to the next multiple of ALIGNED; at least one, so that no sequence is empty."""
-    return -(-lengths.clamp(min=1) // ALIGNED) * ALIGNED
+    """Lengths up to the next multiple of ALIGNMENT, at least one multiple, so that no sequence is empty."""
+    return -(-lengths.clamp(min=1) // ALIGNMENT) * ALIGNMENT

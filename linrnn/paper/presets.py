@@ -5,7 +5,6 @@ the appendix of the paper: the rows of Tables 6 (dense RNNs), 7 (diagonal ones) 
 """
 
 import dataclasses
-import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,14 +12,14 @@ from typing import Any
 
 from linrnn import recipes
 from linrnn.cores import CORES
-from linrnn.recipes import Recipe, core_options, fits
-from linrnn.util.errors import unknown
+from linrnn.recipes import Recipe, core_defaults, core_options, fits
+from linrnn.util.errors import unknown, wrong_value
 
 RING = ("r_min", "r_max", "max_phase", "counters")  # where eigenvalues start
 SWITCHES = (*RING, "parameterization", "normalize", "nonlinearity", "radius")  # what tells the rungs apart
 DISK = {"r_min": 0.0, "r_max": 1.0, "max_phase": 2 * math.pi}
 
-# "Stable Exp Param w/ Ring Init" in Table 8; phases over the whole turn. A variant of a task has its rings.
+# "Stable Exp Param w/ Ring Init" in Table 8; phases in [0, 2π]. A variant of a task has the task's ring.
 TUNED = {
     "scifar": (0.9, 0.99),
     "listops": (0.0, 1.0),  # the disk: here this rung and the one before are the same
@@ -66,7 +65,7 @@ def names() -> list[str]:
 
 
 def apply(recipe: Recipe, name: str) -> Recipe:
-    """The recipe with another core: a preset, or a plain core, which keeps of the options those that it knows.
+    """The recipe with another core: a preset, or a plain core, which keeps the options that it has in common.
 
     The result holds the core and its options, and does not mention the preset: it means the same wherever it is read.
 
@@ -76,6 +75,8 @@ def apply(recipe: Recipe, name: str) -> Recipe:
     """
     if name not in names():
         raise unknown("model.core", name, names())
+    if name in PRESETS and name in CORES and name != "lru":
+        raise wrong_value("model.core", "a preset or a core", f"{name!r}, which names both: register another name")
     if name not in PRESETS:
         return _with(recipe, name, _known(recipe.model.options, name))
     preset = PRESETS[name]
@@ -101,7 +102,7 @@ def _known(options: Mapping[str, Any], core: str) -> dict[str, Any]:
 
 
 def _lru_ring(recipe: Recipe) -> dict[str, Any]:
-    """That of the task's own recipe, which is the LRU's; for a task without one, that of this recipe."""
+    """The ring of the task's own recipe, which has the LRU; for a task without a recipe, the ring of this one."""
     own = recipes.RECIPES.get(recipe.task, recipe)
     return {key: own.model.options[key] for key in RING if key in own.model.options}
 
@@ -115,7 +116,5 @@ def _tuned_ring(recipe: Recipe) -> dict[str, Any]:
 
 
 def _resolved(recipe: Recipe) -> tuple[str, dict[str, Any]]:
-    """The core, and all its options, with those that are not given at their defaults."""
-    parameters = inspect.signature(CORES[recipe.model.core]).parameters
-    defaults = {name: parameters[name].default for name in core_options(recipe.model.core)}
-    return recipe.model.core, {**defaults, **recipe.model.options}
+    """The core and all its options, including the defaults."""
+    return recipe.model.core, {**core_defaults(recipe.model.core), **recipe.model.options}

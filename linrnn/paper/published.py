@@ -1,4 +1,4 @@
-"""The paper's tables as printed, which `linrnn table` puts our runs beside.
+"""The paper's tables as printed, to which `linrnn table` adds our runs.
 
 Orvieto et al., "Resurrecting Recurrent Neural Networks for Long Sequences", 2023, arXiv 2303.06349. Accuracies are in
 percent: the mean and (standard error) of three seeds, or published by others without one. ✗: no better than chance.
@@ -16,13 +16,17 @@ class Column(NamedTuple):
     changes: tuple[str, ...] = ()
 
 
-class Row(NamedTuple):
-    """A model: its name in the paper, what `linrnn train --core` calls it, if there is such a thing, and its cells."""
+class TableRow(NamedTuple):
+    """A model: its name in the paper, its name for `linrnn train --core` if it has one, and its cells, parted by |."""
 
     name: str
     preset: str | None
-    cells: tuple[str, ...] = ()  # none: not in the paper
+    text: str = ""  # empty: not in the paper
     changes: tuple[str, ...] = ()
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return tuple(cell.strip() for cell in self.text.split("|")) if self.text else ()
 
 
 class Section(NamedTuple):
@@ -32,11 +36,7 @@ class Section(NamedTuple):
     source: str
     kind: Literal["accuracy", "speed", "ring"]
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
-
-
-def _cells(text: str) -> tuple[str, ...]:
-    return tuple(cell.strip() for cell in text.split("|"))
+    rows: tuple[TableRow, ...]
 
 
 def _sweep(part: str, how: str, preset: str, *rows: str) -> Section:
@@ -47,7 +47,7 @@ def _sweep(part: str, how: str, preset: str, *rows: str) -> Section:
         "accuracy",
         tuple(Column(f"r_min = {r}", "scifar", (f"model.options.r_min={r}",)) for r in ("0", "0.5", "0.9")),
         tuple(
-            Row(f"r_max = {r}", preset, _cells(cells), (f"model.options.r_max={r}",))
+            TableRow(f"r_max = {r}", preset, cells, (f"model.options.r_max={r}",))
             for r, cells in zip(("0.9", "0.99", "0.999"), rows, strict=True)
         ),
     )
@@ -62,17 +62,22 @@ LRA = (
     Column("Path-X", "pathx"),
 )
 
+# rows of several tables
+DENSE = "72.2 (0.2) | 50.4 (0.2) | 89.1 (0.1) | 89.1 (0.1) | ✗ | ✗"
+REAL_IMAG = "86.5 (0.1) | 58.8 (0.3) | 87.4 (0.3) | 87.8 (0.5) | ✗ | ✗"
+RING = "88.1 (0.0) | 59.4 (0.3) | 89.4 (0.1) | 90.1 (0.1) | 94.4 (0.3) | ✗"
+
 NONLINEARITY = Section(
     "The effect of removing the recurrent nonlinearity on test accuracy",
     "Table 6 (tb:effect_nonlinearity_stddevs_app), of which Table 1 (tb:effect_nonlinearity) is a part",
     "accuracy",
     LRA,
     (
-        Row("RNN-ReLU", "rnn-relu", _cells("69.7 (0.2) | 37.6 (8.0) | 88.0 (0.1) | 88.5 (0.1) | ✗ | ✗")),
-        Row("RNN-Tanh", "rnn-tanh", _cells("69.9 (0.3) | 43.9 (0.1) | 87.2 (0.1) | 88.9 (0.2) | ✗ | ✗")),
-        Row("RNN-Lin", "rnn-linear", _cells("72.2 (0.2) | 50.4 (0.2) | 89.1 (0.1) | 89.1 (0.1) | ✗ | ✗")),
-        Row("GRU", "gru"),
-        Row("LSTM", "lstm"),
+        TableRow("RNN-ReLU", "rnn-relu", "69.7 (0.2) | 37.6 (8.0) | 88.0 (0.1) | 88.5 (0.1) | ✗ | ✗"),
+        TableRow("RNN-Tanh", "rnn-tanh", "69.9 (0.3) | 43.9 (0.1) | 87.2 (0.1) | 88.9 (0.2) | ✗ | ✗"),
+        TableRow("RNN-Lin", "rnn-linear", DENSE),
+        TableRow("GRU", "gru"),
+        TableRow("LSTM", "lstm"),
     ),
 )
 
@@ -82,15 +87,13 @@ PARAMETERIZATION = Section(
     "accuracy",
     LRA,
     (
-        Row("Dense A", "rnn-linear", _cells("72.2 (0.2) | 50.4 (0.2) | 89.1 (0.1) | 89.1 (0.1) | ✗ | ✗")),
-        Row("Λ Real + Im", "diag-real-imag", _cells("86.5 (0.1) | 58.8 (0.3) | 87.4 (0.3) | 87.8 (0.5) | ✗ | ✗")),
-        Row("Λ Exp", "diag-exp", _cells("85.4 (0.7) | 60.5 (0.3) | 86.5 (0.4) | 89.4 (0.1) | 65.4 (9.0) | ✗")),
-        Row(
-            "Λ Stable Exp",
-            "diag-stable-exp",
-            _cells("87.2 (0.4) | 59.4 (0.3) | 87.6 (0.3) | 89.1 (0.2) | 93.5 (0.5) | ✗"),
+        TableRow("Dense A", "rnn-linear", DENSE),
+        TableRow("Λ Real + Im", "diag-real-imag", REAL_IMAG),
+        TableRow("Λ Exp", "diag-exp", "85.4 (0.7) | 60.5 (0.3) | 86.5 (0.4) | 89.4 (0.1) | 65.4 (9.0) | ✗"),
+        TableRow(
+            "Λ Stable Exp", "diag-stable-exp", "87.2 (0.4) | 59.4 (0.3) | 87.6 (0.3) | 89.1 (0.2) | 93.5 (0.5) | ✗"
         ),
-        Row("+ Ring Init", "diag-ring", _cells("88.1 (0.0) | 59.4 (0.3) | 89.4 (0.1) | 90.1 (0.1) | 94.4 (0.3) | ✗")),
+        TableRow("+ Ring Init", "diag-ring", RING),
     ),
 )
 
@@ -100,27 +103,15 @@ NORMALIZATION = Section(
     "accuracy",
     LRA,
     (
-        Row("Linear Dense RNN", "rnn-linear", _cells("72.2 (0.2) | 50.4 (0.2) | 89.1 (0.1) | 89.1 (0.1) | ✗ | ✗")),
-        Row(
-            "Diagonal Complex RNN",
-            "diag-real-imag",
-            _cells("86.5 (0.1) | 58.8 (0.3) | 87.4 (0.3) | 87.8 (0.5) | ✗ | ✗"),
-        ),
-        Row(
-            "Stable Exp, Ring Init",
-            "diag-ring",
-            _cells("88.1 (0.0) | 59.4 (0.3) | 89.4 (0.1) | 90.1 (0.1) | 94.4 (0.3) | ✗"),
-        ),
-        Row(
-            "+ γ (LRU)",
-            "lru",
-            _cells("89.0 (0.1) | 60.2 (0.8) | 89.4 (0.1) | 89.9 (0.1) | 95.1 (0.1) | 94.2 (0.4)"),
-        ),
-        Row("S4D", "s4d", _cells("91.5 (0.2) | 60.2 (0.3) | 86.4 (0.0) | 89.5 (0.0) | 94.2 (0.3) | 97.5 (0.0)")),
-        Row("S5", "s5", _cells("88.8 (0.1) | 58.5 (0.3) | 86.2 (0.1) | 88.9 (0.0) | 95.7 (0.1) | 96.0 (0.1)")),
-        Row("S4 (as published)", "s4", _cells("91.1 | 59.6 | 86.8 | 90.9 | 94.2 | 96.4")),
-        Row("S4D-LegS (as published)", None, _cells("89.9 | 60.5 | 86.2 | 89.5 | 93.1 | 91.9")),
-        Row("S5 (as published)", None, _cells("90.1 | 62.2 | 89.3 | 91.4 | 95.3 | 98.6")),
+        TableRow("Linear Dense RNN", "rnn-linear", DENSE),
+        TableRow("Diagonal Complex RNN", "diag-real-imag", REAL_IMAG),
+        TableRow("Stable Exp, Ring Init", "diag-ring", RING),
+        TableRow("+ γ (LRU)", "lru", "89.0 (0.1) | 60.2 (0.8) | 89.4 (0.1) | 89.9 (0.1) | 95.1 (0.1) | 94.2 (0.4)"),
+        TableRow("S4D", "s4d", "91.5 (0.2) | 60.2 (0.3) | 86.4 (0.0) | 89.5 (0.0) | 94.2 (0.3) | 97.5 (0.0)"),
+        TableRow("S5", "s5", "88.8 (0.1) | 58.5 (0.3) | 86.2 (0.1) | 88.9 (0.0) | 95.7 (0.1) | 96.0 (0.1)"),
+        TableRow("S4 (as published)", "s4", "91.1 | 59.6 | 86.8 | 90.9 | 94.2 | 96.4"),
+        TableRow("S4D-LegS (as published)", None, "89.9 | 60.5 | 86.2 | 89.5 | 93.1 | 91.9"),
+        TableRow("S5 (as published)", None, "90.1 | 62.2 | 89.3 | 91.4 | 95.3 | 98.6"),
     ),
 )
 
@@ -130,10 +121,10 @@ SPEED = Section(
     "speed",
     LRA,
     (
-        Row("Tanh RNN", "rnn-tanh", _cells("2.0 | 1.1 | 0.5 | 0.5 | 2.1 | 0.14")),
-        Row("LRU", "lru", _cells("15.9 (8x) | 2.1 (1.9x) | 14.7 (29x) | 5.7 (11.4x) | 15.5 (7.4x) | 2.4 (17x)")),
-        Row("S4D", "s4d", _cells("13.5 | 2.2 | 10.6 | 3.0 | 24.5 | 2.6")),
-        Row("S5", "s5", _cells("15.9 | 2.2 | 14.4 | 5.7 | 15.6 | 2.3")),
+        TableRow("Tanh RNN", "rnn-tanh", "2.0 | 1.1 | 0.5 | 0.5 | 2.1 | 0.14"),
+        TableRow("LRU", "lru", "15.9 (8x) | 2.1 (1.9x) | 14.7 (29x) | 5.7 (11.4x) | 15.5 (7.4x) | 2.4 (17x)"),
+        TableRow("S4D", "s4d", "13.5 | 2.2 | 10.6 | 3.0 | 24.5 | 2.6"),
+        TableRow("S5", "s5", "15.9 | 2.2 | 14.4 | 5.7 | 15.6 | 2.3"),
     ),
 )
 
@@ -143,15 +134,11 @@ RINGS = Section(
     "ring",
     LRA,
     (
-        Row(
-            "Stable Exp, Ring Init",
-            "diag-ring",
-            _cells("[0.9, 0.99] | [0.0, 1.0] | [0.0, 0.9] | [0.5, 0.9] | [0.9, 0.999] | "),
+        TableRow(
+            "Stable Exp, Ring Init", "diag-ring", "[0.9, 0.99] | [0.0, 1.0] | [0.0, 0.9] | [0.5, 0.9] | [0.9, 0.999] | "
         ),
-        Row(
-            "+ γ (LRU)",
-            "lru",
-            _cells("[0.9, 0.999] | [0.0, 0.99] | [0.5, 0.9] | [0.5, 0.9] | [0.9, 0.999] | [0.999, 0.9999]"),
+        TableRow(
+            "+ γ (LRU)", "lru", "[0.9, 0.999] | [0.0, 0.99] | [0.5, 0.9] | [0.5, 0.9] | [0.9, 0.999] | [0.999, 0.9999]"
         ),
     ),
 )

@@ -1,7 +1,5 @@
-"""Finished runs in the paper's tables, ours beside the paper's numbers, and the commands that fill what is missing."""
+"""Finished runs in the paper's tables, with the paper's numbers, and the commands that fill the missing cells."""
 
-import functools
-import inspect
 import math
 import shlex
 import statistics
@@ -12,9 +10,8 @@ from typing import Any
 
 from linrnn import recipes
 from linrnn.bench.train import SIZES
-from linrnn.cores import CORES
 from linrnn.paper import presets
-from linrnn.paper.published import Column, Row, Section
+from linrnn.paper.published import Column, Section, TableRow
 from linrnn.recipes import Recipe
 from linrnn.training.overrides import override
 from linrnn.training.run import CONFIG, Run
@@ -80,7 +77,7 @@ class Filled:
     unfinished: list[Found] = field(default_factory=list)
     bench: dict[str, dict[str, float]] = field(default_factory=dict)
 
-    def cells(self) -> Iterable[tuple[Row, Column, Recipe, list[Found]]]:
+    def cells(self) -> Iterable[tuple[TableRow, Column, Recipe, list[Found]]]:
         """The cells that a run can fill."""
         for row, recipes_of_row, runs_of_row in zip(self.section.rows, self.wanted, self.runs, strict=True):
             for column, recipe, runs in zip(self.section.columns, recipes_of_row, runs_of_row, strict=True):
@@ -184,7 +181,7 @@ def describe(machine: dict[str, Any], *, gpu: bool) -> str:
     return str(machine["gpu"]) if gpu else f"{machine['cpu']}, {machine['threads']} threads"
 
 
-def _wanted(row: Row, column: Column) -> Recipe | None:
+def _wanted(row: TableRow, column: Column) -> Recipe | None:
     if row.preset is None:
         return None
     recipe = presets.apply(recipes.get(column.task), row.preset)
@@ -193,19 +190,13 @@ def _wanted(row: Row, column: Column) -> Recipe | None:
 
 def _flat(recipe: Recipe) -> dict[str, Any]:
     """All fields by their dotted names, with the options that the core takes by default."""
-    options = {**_defaults(recipe.model.core), **recipe.model.options}
+    options = {**recipes.core_defaults(recipe.model.core), **recipe.model.options}
     return {
         "task": recipe.task,
         **{f"model.{name}": value for name, value in vars(recipe.model).items() if name != "options"},
         **{f"model.options.{name}": value for name, value in options.items()},
         **{f"training.{name}": value for name, value in vars(recipe.training).items()},
     }
-
-
-@functools.cache
-def _defaults(core: str) -> dict[str, Any]:
-    parameters = inspect.signature(CORES[core]).parameters
-    return {name: parameters[name].default for name in recipes.core_options(core)}
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -305,7 +296,7 @@ def mean(values: Sequence[float], form: str = ".1f") -> str:
     return f"{statistics.mean(values):{form}} ({error}; {len(values)})"
 
 
-def _command(row: Row, column: Column, seed: int, folder: Path, taken: set[Path]) -> str:
+def _command(row: TableRow, column: Column, seed: int, folder: Path, taken: set[Path]) -> str:
     """How to train a cell with this seed, in a folder that is not there yet."""
     changes = [*column.changes, *row.changes]
     name = "-".join([column.task, str(row.preset), *(change.rpartition(".options.")[2] for change in changes)])

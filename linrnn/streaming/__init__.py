@@ -1,7 +1,6 @@
 """Streaming: a model, or a layer, that takes one step at a time, as fast as the machine allows."""
 
 import copy
-import importlib.util
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NoReturn
@@ -11,10 +10,12 @@ from torch import Tensor, nn
 
 from linrnn.cores import LRU
 from linrnn.cores.base import Core
+from linrnn.fast.capture import Captured
 from linrnn.model import Model, ModelState
+from linrnn.recurrence import backend
 from linrnn.recurrence.op import carry_dtype
 from linrnn.streaming import reference
-from linrnn.streaming.weights import Apart, LayerWeights, Weights, fold, fold_layer
+from linrnn.streaming.weights import Apart, LayerWeights, Weights, fold_layer, fold_model
 from linrnn.util.errors import check_integer, shape, wrong_type, wrong_value
 
 __all__ = ["Stream"]
@@ -67,8 +68,11 @@ class Stream:
             step = kernels.stepper(self._weights, states, total, steps, eps, model.config.pooling != "none")
         else:
             step = kernels.layer_stepper(self._weights, self._state)
-        self._step = _captured(step, self._inputs) if parameter.is_cuda else step
-        self.reset()  # from the rehearsals of a capture
+        self._step = step
+        if parameter.is_cuda:
+            with torch.no_grad():
+                self._step = Captured(step, self._inputs)
+            self.reset()  # from the rehearsals of the capture
 
     @torch.no_grad()
     def step(self, inputs: Tensor) -> Tensor:
@@ -83,7 +87,7 @@ class Stream:
             if inputs.shape != like.shape:
                 raise wrong_value("inputs", f"shape {tuple(like.shape)} for a batch of {self.batch}", shape(inputs))
             inputs = inputs.to(like.dtype)
-        return self._step(inputs.detach()).to(self._dtype)
+        return self._step(inputs.detach()).to(self._dtype, copy=self._inputs.is_cuda)  # the next step overwrites it
 
     @property
     def state(self) -> Any:
@@ -141,7 +145,7 @@ class Stream:
 def _fold(model: Model | Core, dtype: torch.dtype, kernels: ModuleType | None) -> Weights | Apart | LayerWeights:
     """What the kernels take: some have a form of their own."""
     if isinstance(model, Model):
-        weights: Weights | Apart = getattr(kernels, "fold", fold)(model, dtype)
+        weights: Weights | Apart = getattr(kernels, "fold_model", fold_model)(model, dtype)
         return weights
     assert isinstance(model, LRU)
     return fold_layer(model, dtype)
@@ -156,18 +160,14 @@ def _kernels(model: Model | Core, batch: int, dtype: torch.dtype) -> ModuleType 
     if parameter.device.type == "cpu" and dtype == carry_dtype(parameter.dtype):
         from linrnn.streaming import cpu
 
-        return cpu if batch <= cpu.FEW else reference
-    on_gpu = parameter.is_cuda and parameter.dtype != torch.float64 and _has_triton()
+        return cpu if batch <= cpu.MOST_SEQUENCES else reference
+    on_gpu = backend.triton(parameter.device) and parameter.dtype != torch.float64
     if on_gpu and isinstance(model, Model) and model.config.norm == "batch":
         from linrnn.streaming import gpu
 
         # of several sequences in float32 PyTorch's products are faster
         return gpu if batch == 1 or dtype != torch.float32 else reference
     return reference
-
-
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
 
 
 def _no_inputs(model: Model | Core, batch: int) -> Tensor:
@@ -204,27 +204,6 @@ def _own_stepper(model: Any, state: ModelState | Tensor, dtype: torch.dtype) -> 
         return outputs
 
     return step
-
-
-@torch.no_grad()
-def _captured(step: Callable[[Tensor], Tensor], inputs: Tensor) -> Callable[[Tensor], Tensor]:
-    """The same step from a CUDA graph: neither Python nor gaps between the kernels."""
-    with torch.cuda.device(inputs.device):
-        graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(2):  # kernels are compiled, libraries make their workspaces
-                step(inputs)
-            with torch.cuda.graph(graph, stream=side):
-                outputs = step(inputs)
-        torch.cuda.current_stream().wait_stream(side)
-
-    def replay(given: Tensor, _held: object = step) -> Tensor:  # the graph works on tensors that only `step` may hold
-        inputs.copy_(given)
-        graph.replay()
-        return outputs.clone()
-
-    return replay
 
 
 def _tensors(state: ModelState | Tensor) -> tuple[Tensor, ...]:

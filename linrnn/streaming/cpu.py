@@ -15,7 +15,7 @@ from torch import Tensor
 from linrnn.streaming.weights import LayerWeights, Weights
 from linrnn.util.jit import jit
 
-FEW = 8  # sequences: with many more, PyTorch's matrix products are faster
+MOST_SEQUENCES = 8  # sequences: with many more, PyTorch's matrix products are faster
 
 
 def stepper(

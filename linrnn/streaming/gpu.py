@@ -38,7 +38,7 @@ ONE = (4, 1)  # of a single sequence: columns and warps of a program; one warp s
 CHANNELS = 8  # at most, that a kernel of ours encodes
 CLASSES = 32  # at most, whose scores are summed up with the mean
 
-fold = fold_apart  # the weights that `stepper` takes
+fold_model = fold_apart  # the weights that `stepper` takes
 
 
 def stepper(

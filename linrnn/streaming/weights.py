@@ -1,12 +1,14 @@
-"""The numbers of a model, or of a layer, as one step needs them: what is the same at every step is computed once."""
+"""The weights of a model, or of a layer, as one step needs them: everything that is constant is computed once."""
 
 import copy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from linrnn.cores import LRU
+from linrnn.fast.chunks import CoreWeights, core_weights
+from linrnn.fast.fold import fold
 from linrnn.model import Block, Model
 from linrnn.norm import BatchNorm
 from linrnn.recurrence.op import carry_dtype
@@ -39,11 +41,11 @@ class Weights(NamedTuple):
 
 
 class Apart(NamedTuple):
-    """The same with the states off the way from block to block: with CL = C·Λ, CB = C·B + diag(d) and ce = C·b + e
+    """The same with the states outside of the chain of blocks: with CL = C·Λ, CB = C·B + diag(d) and ce = C·b + e
 
         y = CL·state + ce;  h = gelu(CB·n + y);  x = x + mixing(W·h + w);  state = Λ·state + B·n + b
 
-    where y of all blocks is known before a step, and their states can move after it.
+    where y of all blocks is known before a step, and the states are updated after it.
     """
 
     encoder: Tensor
@@ -70,14 +72,14 @@ class LayerWeights(NamedTuple):
 
 
 @torch.no_grad()
-def fold(model: Model, dtype: torch.dtype) -> Weights:
-    """The weights of a model of LRUs: the blocks' matrices in `dtype`, the rest in the type of the states."""
+def fold_model(model: Model, dtype: torch.dtype) -> Weights:
+    """The weights of a model of LRUs: the blocks' matrices in `dtype`, the rest in the dtype of the states."""
     return Weights(**_stored(_exact(model), dtype, model))
 
 
 @torch.no_grad()
 def fold_apart(model: Model, dtype: torch.dtype) -> Apart:
-    """The same weights multiplied out, which are rounded only then."""
+    """The same weights multiplied out in float64, and rounded last."""
     w = _exact(model)
     l_re, l_im = w.lam.unsqueeze(1).chunk(2, dim=2)
     c_re, c_im = w.C.chunk(2, dim=2)
@@ -90,8 +92,10 @@ def fold_apart(model: Model, dtype: torch.dtype) -> Apart:
 
 @torch.no_grad()
 def fold_layer(core: LRU, dtype: torch.dtype) -> LayerWeights:
-    """The weights of one LRU, in the same types."""
-    return LayerWeights(**_stored(_planes(copy.deepcopy(core).double()), dtype, core))
+    """The weights of one LRU, in the same dtypes."""
+    (weights,) = core_weights([copy.deepcopy(core).double()], 1, torch.float64)
+    layer = LayerWeights(weights.lam.flatten(), weights.input_weight, weights.state_weight, weights.D)
+    return LayerWeights(**_stored(layer, dtype, core))
 
 
 def _exact(model: Model) -> Weights:
@@ -99,39 +103,26 @@ def _exact(model: Model) -> Weights:
     exact = copy.deepcopy(model).double()
     encoder, head = dict(exact.encoder.named_parameters()), dict(exact.head.named_parameters())
     bias = encoder.get("bias", torch.zeros_like(head["weight"][0]))
-    blocks = zip(*(_fold_block(block) for block in exact.blocks), strict=True)
+    cores: Any = [block.core for block in exact.blocks]
+    layers = core_weights(cores, 1, torch.float64)
+    blocks = zip(*(_folded(*pair) for pair in zip(exact.blocks, layers, strict=True)), strict=True)
     return Weights(encoder["weight"], bias, *(torch.stack(parts) for parts in blocks), *head.values())
 
 
-def _planes(core: LRU) -> LayerWeights:
-    lam, B, C, D = core._planes()
-    return LayerWeights(lam.flatten(), B.flatten(0, 1), C.flatten(1), D)
+def _folded(block: Block, weights: CoreWeights) -> tuple[Tensor, ...]:
+    """One block of `Weights`."""
+    norm = block.norm
+    if isinstance(norm, BatchNorm):
+        scale, shift = norm.scale_and_shift(weights.D, None, None)
+    else:
+        scale, shift = norm.weight, norm.bias
+    core = fold(weights, scale, shift)
+    assert core.skip is not None
+    matrices = (core.input_weight, core.input_bias, core.state_weight, core.skip, core.offset)
+    return core.lam.flatten(), *matrices, block.mixing.weight, block.mixing.bias
 
 
 def _stored(weights: Weights | Apart | LayerWeights, dtype: torch.dtype, model: Model | LRU) -> dict[str, Tensor]:
     carry = carry_dtype(next(model.parameters()).dtype)
     types = dict.fromkeys(weights._fields, carry) | dict.fromkeys(MATRICES, dtype)
     return {name: t.detach().to(types[name]).contiguous() for name, t in weights._asdict().items()}
-
-
-def _fold_block(block: Block) -> tuple[Tensor, ...]:
-    core, norm = block.core, block.norm
-    assert isinstance(core, LRU)
-    scale: Tensor = norm.weight
-    shift: Tensor = norm.bias
-    if isinstance(norm, BatchNorm):
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        scale = scale * torch.rsqrt(norm.running_var + norm.eps)
-        shift = shift - norm.running_mean * scale
-    lam, B, C, D = _planes(core)
-    return (
-        lam,
-        B * scale,
-        B @ shift,
-        C,
-        D * scale,
-        D * shift,
-        block.mixing.weight,
-        block.mixing.bias,
-    )

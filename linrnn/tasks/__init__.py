@@ -2,9 +2,9 @@
 
 from linrnn.tasks import citations, listops, pathfinder, pathx, recall, retrieval, scifar, scifar_grey, store, text
 from linrnn.tasks.base import Source, Split, Task
-from linrnn.util.errors import unknown
+from linrnn.util.errors import check_new_name, unknown, wrong_type, wrong_value
 
-__all__ = ["Source", "Split", "Task", "load", "names"]
+__all__ = ["Source", "Split", "Task", "load", "names", "register"]
 
 TASKS: dict[str, Source] = {
     source.name: source
@@ -23,13 +23,21 @@ TASKS: dict[str, Source] = {
 }
 
 
+def register(source: Source) -> None:
+    """Make a task known by name to `load` and to commands; `linrnn.register_task` does so with a recipe."""
+    if not isinstance(source, Source):
+        raise wrong_type("source", "a Source", repr(source))
+    check_new_name("name", source.name, TASKS)
+    TASKS[source.name] = source
+
+
 def names() -> list[str]:
     """The names of all tasks, the built-in one first."""
     return list(TASKS)
 
 
 def load(name: str) -> Task:
-    """The task of this name, from the data folder; where it is not there, the error says which command gets it.
+    """The task of this name, from the data folder; if it is missing, the error names the command that gets it.
 
     Example:
         >>> task = linrnn.tasks.load("recall")
@@ -39,19 +47,25 @@ def load(name: str) -> Task:
         raise unknown("name", name, TASKS)
     source = TASKS[name]
     if source.load is not None:
-        return source.load()
+        task = source.load()
+        if not isinstance(task, Task):
+            raise wrong_type(f"load of the task {name!r}", "a linrnn.tasks.Task", repr(task))
+        return task
     if not store.exists(name):
-        raise FileNotFoundError(f"{name}: expected its examples in {store.folder(name)}; {ways(source)}")
-    return store.load(name)
+        raise FileNotFoundError(f"{name}: expected its examples in {store.folder(name)}; {commands(source)}")
+    task = store.load(name)
+    if source.outdated(task):
+        raise wrong_value(name, f"examples {source.generated()}", f"those {task.source}; {commands(source)}")
+    return task
 
 
-def ways(source: Source) -> str:
+def commands(source: Source) -> str:
     """The commands that get a task's examples, in words."""
     base, _, variant = source.name.partition("-")
     name = f"{base} --variant {variant}" if variant and base in TASKS else source.name
-    commands = {
+    texts = {
         f"`linrnn data make {name}` generates them": source.make,
         f"`linrnn data fetch {name}` downloads them": source.archive,
         f"`linrnn data import {name} PATH` takes them from files you have": source.read,
     }
-    return ", ".join(words for words, way in commands.items() if way is not None)
+    return ", ".join(text for text, function in texts.items() if function is not None)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from linrnn.fast.fused import TRITON
+from linrnn.recurrence import backend
 
 ALIGNED = 16  # bytes, of the addresses that the kernel reads from
 
@@ -81,7 +81,7 @@ def _fits(update: Update, device: torch.device) -> bool:
 
 
 def _on_gpu(p: Tensor) -> bool:
-    return p.is_cuda and TRITON
+    return backend.triton(p.device)
 
 
 def _plain(grad: Tensor) -> Tensor:

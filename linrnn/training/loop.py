@@ -1,10 +1,9 @@
 """The training loop."""
 
-import logging
+import math
 import os
 import signal
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -15,13 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn import tasks
-from linrnn.cores import LRU, RNN
-from linrnn.fast import packing
+from linrnn.fast import accelerate, packing, packs
+from linrnn.fast.capture import Captured
 from linrnn.model import Model
 from linrnn.recipes import Recipe, Training
 from linrnn.tasks.base import Task
 from linrnn.training import checkpoint
-from linrnn.training.capture import CapturedPrediction, CapturedStep
 from linrnn.training.checkpoint import Progress
 from linrnn.training.data import Batches, Examples
 from linrnn.training.optimizer import make_optimizer, set_rate
@@ -153,22 +151,21 @@ def steps_of(
     settings: Settings,
     group: Processes,
 ) -> tuple[Callable[[Tensor], Tensor], Callable[..., Tensor]]:
-    """What trains on the examples of some indices and returns the loss, and what predicts."""
-    fast = settings.compile and device.type == "cuda"
-    wrapped: Callable[..., Tensor] = group.wrap(model)
-    if fast and model.compiles:
-        wrapped = _compiled(model, wrapped)
+    """A function that trains on the examples of some indices and returns the loss, and a function that predicts."""
+    on_gpu = settings.compile and device.type == "cuda"
+    fast = group.wrap(accelerate(model, compile=on_gpu))
     mixed = torch.autocast(device.type, torch.bfloat16, enabled=_precision(device, settings) == "bfloat16")
-    row = _row(model, examples, training) if group.count == 1 else None
+    packed_length = _packed_length(model, examples, training) if group.count == 1 else None
+    packed: dict[str, int] = {} if packed_length is None else {"packed_length": packed_length}
 
     def predict(inputs: Tensor, lengths: Tensor | None) -> Tensor:
         with mixed:
-            return (wrapped if fast else model)(inputs, lengths=lengths).float()
+            return (fast if on_gpu else model)(inputs, lengths=lengths).float()  # type: ignore[no-any-return]
 
     def advance(indices: Tensor) -> Tensor:
         inputs, lengths, targets = examples(indices)
         with mixed:
-            logits = wrapped(inputs, lengths=lengths, row=row)
+            logits = fast(inputs, lengths=lengths, **packed)
         loss = F.cross_entropy(logits.float(), targets)
         optimizer.zero_grad()
         loss.backward()
@@ -177,36 +174,59 @@ def steps_of(
         optimizer.step()
         return loss.detach()
 
-    model.train()
-    if fast and group.count == 1:
-        return CapturedStep(advance, model, optimizer, training.batch_size), CapturedPrediction(predict)
+    fast.train()
+    if on_gpu and group.count == 1:
+        indices = torch.arange(training.batch_size, device=device)
+        return _captured(advance, indices, model, optimizer), _captured_prediction(predict)
     return advance, predict
 
 
-def _compiled(model: Model, wrapped: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    torch.compiler.reset()  # it compiles code only so often, and what an earlier run changed it calls a variable
-    # it warns for each product that it cannot describe a choice, and that float32 is not rounded to TensorFloat32
-    logging.getLogger("torch._inductor.select_algorithm").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
-    if model.fuses:
-        return torch.compile(wrapped)
-    for block in model.blocks:  # which are alike: what is compiled for the first serves all
-        block.compile()
-    return wrapped
+def _captured(
+    advance: Callable[[Tensor], Tensor], indices: Tensor, model: Model, optimizer: torch.optim.Optimizer
+) -> Callable[[Tensor], Tensor]:
+    """The step as a CUDA graph. Its rehearsals leave weights, optimizer and generators as they were."""
+    generators = torch.get_rng_state(), torch.cuda.get_rng_state(indices.device)
+    weights = {name: t.clone() for name, t in model.state_dict().items()}
+    fresh = not optimizer.state
+    moments = {p: {key: t.clone() for key, t in state.items()} for p, state in optimizer.state.items()}
+    # three rehearsals: the first compiles, the second is free of what the first left
+    captured = Captured(advance, indices, rehearsals=3, before_capture=optimizer.zero_grad)
+    model.load_state_dict(weights)
+    for parameter, state in optimizer.state.items():
+        for key, tensor in state.items():
+            tensor.copy_(torch.zeros_like(tensor) if fresh else moments[parameter][key])
+    torch.set_rng_state(generators[0])
+    torch.cuda.set_rng_state(generators[1], indices.device)
+    return captured
+
+
+def _captured_prediction(predict: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The prediction as a CUDA graph, which is captured when the first batch comes; all batches have its shape."""
+    captured: list[Captured] = []
+
+    @torch.no_grad()
+    def replay(inputs: Tensor, lengths: Tensor | None) -> Tensor:
+        if not captured:
+            captured.append(Captured(predict, inputs, lengths))
+        outputs: Tensor = captured[0](inputs, lengths)
+        return outputs
+
+    return replay
 
 
 def _precision(device: torch.device, settings: Settings) -> str:
     return settings.precision if device.type == "cuda" else "float32"
 
 
-def _row(model: Model, examples: Examples, training: Training) -> int | None:
-    """The steps of a row that any batch of the run fits into, packed; None where that cannot be or is not worth it."""
-    if examples.lengths is None or not model.packs:
+def _packed_length(model: Model, examples: Examples, training: Training) -> int | None:
+    """The length of a row that every batch of the run fits into, packed; None if batches cannot be packed or it would
+    save too little."""
+    if examples.lengths is None or not packs(model):
         return None
     lengths, size = examples.lengths.cpu(), training.batch_size
     batches = Batches(len(examples), size, training.seed, torch.device("cpu"))
     epochs = -(-training.steps // (len(examples) // size))
-    longest = max(int(packing.room(lengths[batches.of_epoch(epoch)]).max()) for epoch in range(epochs))
+    longest = max(int(packing.packed_length(lengths[batches.of_epoch(epoch)]).max()) for epoch in range(epochs))
     return packing.row_length(longest, size * examples.inputs.shape[1])
 
 
@@ -256,11 +276,12 @@ def _mean_loss(losses: Tensor, step: int, every: int, run: Run, model: Model) ->
 
 @torch.no_grad()
 def _spectrum(model: Model) -> list[list[list[float]]]:
-    """The eigenvalues of each block, as planes (2, N), to seven decimals: what is needed for a picture.
+    """The eigenvalues of each block, as planes (2, N), to seven decimals: enough for a picture.
 
-    Not of cores with a system for each feature, which have H times as many.
+    Empty for a core without eigenvalues, and for a core with a system for each feature, which has H times as many.
     """
-    eigenvalues = [block.core.eigenvalues() for block in model.blocks if isinstance(block.core, LRU | RNN)]
+    cores = [block.core for block in model.blocks if math.prod(block.core.state_shape) <= 2 * block.core.d_state]
+    eigenvalues = [lam for core in cores if (lam := core.eigenvalues()) is not None]
     return [torch.view_as_real(lam.cpu().to(torch.complex128)).T.round(decimals=7).tolist() for lam in eigenvalues]
 
 
@@ -274,13 +295,11 @@ def _finish(
     device: torch.device,
     precision: str,
 ) -> None:
-    """Test accuracy of the last weights and of the best, the summary and the pictures."""
+    """Test accuracy of the last weights and of the best, the summary, and then the pictures, of the last weights."""
     from linrnn.training import pictures  # Matplotlib loads when it is needed
 
     test, size = Examples(task, task.test, device), recipe.training.batch_size
     accuracy = {"last": evaluate(predict, model, test, size).accuracy}
-    pictures.curve(run)
-    pictures.spectrum(run, model)
     checkpoint.restore_weights(checkpoint.path_of(run.checkpoints, progress.best_step), model)
     accuracy["best"] = evaluate(predict, model, test, size).accuracy
     run.finish(
@@ -301,6 +320,9 @@ def _finish(
             **provenance(),
         }
     )
+    pictures.curve(run)
+    checkpoint.restore_weights(checkpoint.path_of(run.checkpoints, progress.step), model)
+    pictures.spectrum(run, model)
 
 
 @contextmanager

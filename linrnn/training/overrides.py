@@ -1,5 +1,6 @@
 """Changes to a recipe, as typed on a command line: "model.d_state=64"."""
 
+import ast
 import difflib
 import functools
 import math
@@ -95,6 +96,11 @@ def _read(text: str, kind: Any) -> Any:
         words = {"none": None}
     if words:
         return words[text.lower()]
+    if kind is Any:  # an option without an annotation: a literal of Python, or else text
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            return text
     value = kind(text)
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(text)

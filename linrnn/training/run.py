@@ -131,7 +131,7 @@ class Run:
         self._append(SPECTRUM, {"step": step, "eigenvalues": eigenvalues})
 
     def forget_after(self, step: int) -> None:
-        """Drop the records of steps that will be done again, and files of which a kill left only a part."""
+        """Drop the records of steps that will be repeated, and files that a killed process left incomplete."""
         for part in (*parts(self.folder), *parts(self.checkpoints)):
             part.unlink()
         for name in (METRICS, SPECTRUM):

@@ -1,7 +1,8 @@
 """Errors that name the argument, what was expected and what came."""
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Container, Iterable
 
 from torch import SymInt, Tensor
 
@@ -34,6 +35,16 @@ def check_integer(argument: str, came: object, least: int) -> None:
         raise wrong_type(argument, "an integer", repr(came))
     if came < least:
         raise wrong_value(argument, f"at least {least}", came)
+
+
+def check_new_name(argument: str, came: object, known: Container[str]) -> None:
+    """Raise TypeError unless `came` is text, and ValueError unless it can name something new."""
+    if not isinstance(came, str):
+        raise wrong_type(argument, "text", repr(came))
+    if not re.fullmatch(r"[\w-]+", came):
+        raise wrong_value(argument, "letters, digits, _ and -", repr(came))
+    if came in known:
+        raise wrong_value(argument, "a name that is not registered yet", repr(came))
 
 
 def shape(x: Tensor) -> str:

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from linrnn.bench import baselines, measure, scan
-from linrnn.paper.figures import style
 from linrnn.recurrence import backend, op
+from linrnn.util import style
 
 TINY = {"a": (2, 7, 3), "b": (1, 20, 5)}
 TIMES = {

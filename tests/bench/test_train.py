@@ -10,8 +10,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from linrnn.bench import baselines, measure, train
-from linrnn.paper.figures import style
 from linrnn.training.data import Examples
+from linrnn.util import style
 from tests.bench.helpers import tiny
 
 PERFORMANCE = {  # batch, length, H, N, goal

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from linrnn import recipes
 from linrnn.cli import app as cli
+from linrnn.cli import console
 from linrnn.model import Model
 from linrnn.paper import presets
 from linrnn.training import Run, checkpoint
@@ -31,7 +32,7 @@ def tiny() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables and messages are not broken into lines."""
-    monkeypatch.setattr(cli.out, "_width", 200)
+    monkeypatch.setattr(console.out, "_width", 200)
     monkeypatch.setenv("COLUMNS", "200")
 
 
@@ -272,7 +273,7 @@ def test_runs(run: Run) -> None:
 
 def test_a_narrow_window_cuts_no_name_off(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two runs with a long name in common can be told apart."""
-    monkeypatch.setattr(cli.out, "_width", 50)
+    monkeypatch.setattr(console.out, "_width", 50)
     assert "…" not in linrnn("runs", run.folder.parent)
     assert "…" not in linrnn("recipes").partition("field")[2]
 

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 from linrnn.bench import baselines, layer, length, scan, stream, train
 from linrnn.cli import app as cli
-from linrnn.cli import bench as cli_bench
+from linrnn.cli import bench_tables
+from linrnn.cli import console as cli_console
 from tests.bench.helpers import one_thread, tiny
 
 COMMANDS = ("scan", "train", "cores", "stream", "length", "layer")
@@ -27,7 +28,7 @@ __all__ = ["one_thread"]
 @pytest.fixture(autouse=True)
 def small(one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small sizes, and tables that are not broken into lines."""
-    monkeypatch.setattr(cli_bench.out, "_width", 200)
+    monkeypatch.setattr(cli_console.out, "_width", 200)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(scan, "CPU_SHAPES", {"tiny": (2, 7, 3)})
     monkeypatch.setattr(train, "cases", lambda names: [tiny() for _ in names])
@@ -92,7 +93,7 @@ def test_the_gpu_table_shows_bandwidth_share_and_baselines() -> None:
     other = {"shape": (1, 2, 3), "baseline": "other", "forward_ratio": 5.0, "with_backward_ratio": 7.0}
     console = Console(width=200)
     with console.capture() as said:
-        console.print(cli_bench._scan_table(rows, [other], 0.85))
+        console.print(bench_tables.scan_table(rows, [other], 0.85))
     assert said.get().count("3.00 (90%)") == 4
     assert "5.0 × / 7.0 ×" in said.get()
 
@@ -140,7 +141,7 @@ def test_cores_shows_ratios_and_failures(tmp_path: Path, monkeypatch: pytest.Mon
     large = {**rows[2], "recipe": "scifar", "name": "rnn-tanh", "peak_bytes": 3_000_000_000, "memory_ratio": 1.5}
     console = Console(width=200)
     with console.capture() as captured:
-        console.print(cli_bench._cores_table([rows[0], failed, {**large, "lru_faster": 30.0}], True))
+        console.print(bench_tables.cores_table([rows[0], failed, {**large, "lru_faster": 30.0}], True))
     assert all(text in captured.get() for text in ("out of memory", "30.00 × (≥ 20)", "3.00 GB", "1.50 ×"))
 
 
@@ -161,7 +162,7 @@ def test_the_gpu_table_of_streams_shows_time_and_floor() -> None:
     console, shown = Console(width=200), ["50.0", "12.5 µs", "25.0 µs", "2.00 ×", "100.0 MB"]
     for rival in ({}, {"nn.GRU": 160.0}):
         with console.capture() as said:
-            console.print(cli_bench._gpu_stream_table([row | rival for row in rows]))
+            console.print(bench_tables.gpu_stream_table([row | rival for row in rows]))
         assert all(said.get().count(text) == 2 for text in shown)
         assert said.get().count("160 µs (3.2 ×)") == (2 if rival else 0)
 
@@ -197,3 +198,18 @@ def test_mistakes_are_one_line(arguments: list[str], message: str, capfd: pytest
     assert exit_.value.code == 2
     assert message in said.err
     assert "Traceback" not in said.err
+
+
+def test_start_measures_a_process_with_empty_and_with_warm_caches(tmp_path: Path) -> None:
+    """Real processes: the parts add up to all, and the second process finds what the first compiled."""
+    path = tmp_path / "start.json"
+    result = CliRunner().invoke(cli.app, ["bench", "start", "--device", "cpu", "--json", str(path)])
+    assert result.exit_code == 0, result.output
+    cold, warm = json.loads(path.read_text())["results"]
+    assert (cold["caches"], warm["caches"]) == ("cold", "warm")
+    for row in (cold, warm):
+        parts = [row[name] for name in ("imports", "data and device", "compile and capture", "first step")]
+        assert sum(parts) == pytest.approx(row["all"], abs=0.1)
+    assert cold["first step"] > warm["first step"]
+    failed = CliRunner().invoke(cli.app, ["bench", "start", "--recipe", "sciffar", "--device", "cpu"])
+    assert "did you mean 'scifar'?" in str(failed.exception)

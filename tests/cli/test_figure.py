@@ -14,7 +14,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from linrnn.cli import app as cli
-from linrnn.cli import figure as cli_figure
+from linrnn.cli import console
 from linrnn.paper import figures as experiments
 from linrnn.paper.figures.base import Experiment, Finding, Result
 from linrnn.tasks.base import Progress
@@ -40,7 +40,7 @@ def toy(name: str) -> Experiment:
 @pytest.fixture(autouse=True)
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two experiments of our own, an empty folder, and lines that are not broken."""
-    monkeypatch.setattr(cli_figure.out, "_width", 200)
+    monkeypatch.setattr(console.out, "_width", 200)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(experiments, "FIGURES", dict.fromkeys(CLAIMS, "a toy"))
     monkeypatch.setattr(experiments, "figure", toy)

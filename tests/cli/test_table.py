@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from linrnn import training
 from linrnn.cli import app as cli
-from linrnn.cli import table as cli_table
+from linrnn.cli import console
 from linrnn.paper import published as paper
 from linrnn.recipes import Recipe
 from linrnn.training import Run
@@ -24,7 +24,7 @@ from tests.paper.test_tables import finish, recipe_of
 @pytest.fixture(autouse=True)
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty folder, and lines that are not broken."""
-    monkeypatch.setattr(cli_table.out, "_width", 250)
+    monkeypatch.setattr(console.out, "_width", 250)
     monkeypatch.setenv("COLUMNS", "250")
     monkeypatch.chdir(tmp_path)
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import linrnn
-from linrnn.cores.lru import Parameterization
+from linrnn.spectrum import LRUParameterization as Parameterization
 from tests.helpers import Array, array, eigenvalues, oracle, relative_error
 
 DTYPES = pytest.mark.parametrize(

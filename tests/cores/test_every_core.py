@@ -213,7 +213,8 @@ def test_recurrent_parameters(name: str, bidirectional: bool) -> None:
 @every_core
 def test_eigenvalues_and_names(name: str) -> None:
     core = make(name)
-    eigenvalues = core.eigenvalues()  # type: ignore[operator]
+    eigenvalues = core.eigenvalues()
+    assert eigenvalues is not None
     assert eigenvalues.is_complex()
     assert eigenvalues.dim() == 1  # as a run records and draws them
     assert f"{type(core).__name__}({H}, {N}" in repr(core)

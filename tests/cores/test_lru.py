@@ -12,7 +12,7 @@ from scipy import signal, stats
 from torch import Tensor, nn
 
 import linrnn
-from linrnn.cores.lru import Parameterization
+from linrnn.spectrum import LRUParameterization as Parameterization
 from tests.helpers import array, eigenvalues, gradients, input_matrix, oracle, output_matrix, relative_error
 
 PARAMETERIZATIONS = ["stable_exp", "exp", "real_imag"]
@@ -57,20 +57,19 @@ def test_one_state_is_a_filter() -> None:
 
 @pytest.mark.parametrize(("r_min", "r_max"), [(0.0, 0.9), (0.5, 0.99), (0.9, 0.99)])
 @DIRECTIONS
-def test_white_noise_comes_out_with_unit_variance(r_min: float, r_max: float, bidirectional: bool) -> None:
+def test_each_direction_gives_white_noise_unit_variance(r_min: float, r_max: float, bidirectional: bool) -> None:
     layer = linrnn.LRU(128, 256, r_min=r_min, r_max=r_max, bidirectional=bidirectional)
     u = torch.randn(1, 3000, 128)
     with torch.no_grad():
         y = layer(u)[0] - layer.D * u
-    assert float(y[:, 500:-500].var()) == pytest.approx(1, rel=0.1)
+    assert float(y[:, 500:-500].var()) == pytest.approx(2 if bidirectional else 1, rel=0.1)
 
 
 @DIRECTIONS
 def test_initial_statistics(bidirectional: bool) -> None:
     H, N = 80, 100
     layer = linrnn.LRU(H, N, bidirectional=bidirectional)
-    width = 2 * N if bidirectional else N
-    for planes, variance in ((layer.B.movedim(0, 1), 1 / (2 * H)), (layer.C, 1 / width)):
+    for planes, variance in ((layer.B.movedim(0, 1), 1 / (2 * H)), (layer.C, 1 / N)):  # C of each direction
         for plane in planes.unbind(1):
             assert stats.kstest(array(plane).ravel() / math.sqrt(variance), "norm").pvalue > 0.01
     D = array(linrnn.LRU(2000, 1).D)

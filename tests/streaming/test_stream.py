@@ -14,7 +14,7 @@ from linrnn.cores import CORES
 from linrnn.fast import fused
 from linrnn.recurrence.planes import multiply
 from linrnn.streaming import Stream, reference
-from linrnn.streaming.weights import fold, fold_apart
+from linrnn.streaming.weights import fold_apart, fold_model
 from tests.helpers import relative_error
 
 SIZES: dict[str, Any] = {"classes": 4, "d_model": 6, "d_state": 5, "depth": 2}
@@ -350,7 +350,10 @@ def test_more_channels_and_classes_than_the_kernels_take(monkeypatch: Any) -> No
 def test_weights_apart(mixing: str) -> None:
     """What the states add is known before a step: the same numbers in another order."""
     model = _model(torch.float64, channels=3, mixing=mixing)
-    (w, apart), n = (fold(model, torch.float64), fold_apart(model, torch.float64)), torch.randn(6, dtype=torch.float64)
+    (w, apart), n = (
+        (fold_model(model, torch.float64), fold_apart(model, torch.float64)),
+        torch.randn(6, dtype=torch.float64),
+    )
     for i, state in enumerate(torch.randn(2, 2, 5, dtype=torch.float64)):
         after = multiply(w.lam[i].view(2, 5), state).flatten() + w.B[i] @ n + w.b[i]
         came = apart.CL[i] @ state.flatten() + apart.CB[i] @ n + apart.ce[i]

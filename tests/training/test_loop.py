@@ -4,11 +4,10 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
@@ -18,8 +17,8 @@ from torch import Tensor, nn
 
 import linrnn
 from linrnn import tasks
-from linrnn.fast import packing
-from linrnn.model import Model, ModelConfig
+from linrnn.fast import Accelerated, packing
+from linrnn.model import Model
 from linrnn.tasks.base import Split
 from linrnn.training import NonFiniteLossError, Run, Settings, checkpoint, loop, resume, train
 from linrnn.training.data import Examples
@@ -118,43 +117,22 @@ def test_packed_batches_train_as_padded_ones(tmp_path: Path, monkeypatch: pytest
     split = Split(rng.integers(4, size=(60, 120), dtype=np.uint8), lengths, rng.integers(4, size=60))
     task = replace(load(), train=split)
     rows = []
-    forward = Model.forward
+    forward = Accelerated.forward
 
-    def watched(self: Model, inputs: Tensor, **options: Any) -> Tensor:
-        if self.training:
-            rows.append(options["row"])
+    def watched(self: Accelerated, inputs: Tensor, **options: Any) -> Tensor:
+        rows.append(options.get("packed_length"))
         return forward(self, inputs, **options)
 
-    monkeypatch.setattr(Model, "forward", watched)
+    monkeypatch.setattr(Accelerated, "forward", watched)
     losses = []
-    for worth in (packing.WORTH, 0.0):
-        monkeypatch.setattr(packing, "WORTH", worth)
+    for worthwhile in (packing.WORTHWHILE, 0.0):
+        monkeypatch.setattr(packing, "WORTHWHILE", worthwhile)
         with tiny_world(), patch.object(tasks, "load", lambda name: task):
-            run = train_tiny(tmp_path / str(worth), "model.dropout=0")
+            run = train_tiny(tmp_path / str(worthwhile), "model.dropout=0")
         losses.append(torch.tensor([record["loss"] for record in run.metrics()]))
     assert set(rows[:50]) == {768}  # instead of 8 × 120
     assert set(rows[50:]) == {None}
     assert (losses[0] - losses[1]).abs().max() < 1e-4
-
-
-@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # inside the compiler
-@pytest.mark.parametrize(("core", "together"), [("lru", True), ("s4d", False), ("s4", False)])
-def test_blocks_are_compiled_together_or_once_for_all(
-    monkeypatch: pytest.MonkeyPatch, core: str, together: bool
-) -> None:
-    """Those of the LRU share what they compute; of others one graph serves all."""
-    from torch._dynamo.testing import CompileCounter
-
-    operations, compile = [], torch.compile
-    for depth in (1, 3):
-        model = Model(ModelConfig(vocabulary=5, classes=2, d_model=4, d_state=4, depth=depth, core=core))
-        tokens, graphs = torch.randint(5, (2, 16)), CompileCounter()
-        monkeypatch.setattr(torch, "compile", partial(compile, backend=graphs))
-        expected = model(tokens)
-        torch.testing.assert_close(loop._compiled(model, model)(tokens), expected)
-        assert graphs.frame_count == 1
-        operations.append(graphs.op_count)
-    assert (operations[1] > operations[0]) == together
 
 
 def test_metrics(run: Run) -> None:
@@ -248,10 +226,10 @@ def test_pictures(tmp_path: Path, core: str, depth: int) -> None:
 def test_spectrum_before_training_is_where_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from linrnn.training import pictures
 
-    seen: list[Tensor] = []
+    seen: list[Any] = []
     real = pictures._eigenvalues
 
-    def note(core: Any) -> Tensor:
+    def note(core: Any) -> Any:
         seen.append(real(core))
         return seen[-1]
 
@@ -262,6 +240,15 @@ def test_spectrum_before_training_is_where_it_began(tmp_path: Path, monkeypatch:
     before, after = seen
     assert torch.equal(before, began.eigenvalues())
     assert not torch.equal(before, after)
+
+
+def test_the_summary_is_written_before_the_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from linrnn.training import pictures
+
+    monkeypatch.setattr(pictures, "curve", Mock(side_effect=RuntimeError("no picture")))
+    with pytest.raises(RuntimeError, match="no picture"):
+        train_tiny(tmp_path / "run", "training.steps=2")
+    assert Run.open(tmp_path / "run").summary is not None
 
 
 @pytest.mark.parametrize("seed", [1, 2**62])

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from linrnn.cores import CORES
-from linrnn.cores.lru import LAMBDA
 from linrnn.model import Model, ModelConfig
+from linrnn.spectrum import PARAMETERIZATIONS
 from linrnn.training.optimizer import learning_rate, make_optimizer, named, set_rate
 from tests.helpers import Array, array
 from tests.training.helpers import RECIPE
@@ -49,7 +49,7 @@ def model_of(core: str, **options: Any) -> Model:
 
 def test_every_core_and_parameterization_is_covered() -> None:
     assert {case["core"] for case in RECURRENT.values()} == set(CORES)
-    assert {f"lru-{name}" for name in LAMBDA} <= set(RECURRENT)
+    assert {f"lru-{name}" for name in PARAMETERIZATIONS} <= set(RECURRENT)
 
 
 @pytest.mark.parametrize("case", RECURRENT)

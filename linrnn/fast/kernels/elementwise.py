@@ -1,4 +1,4 @@
-"""The Triton kernels: a program takes some steps of a sequence, of a block of features, through memory once."""
+"""Triton kernels for the elementwise parts of a block: a program reads some steps of a block of features once."""
 
 from typing import Any, NamedTuple
 
@@ -12,16 +12,16 @@ from linrnn.util.launch import ASSEMBLY, FUSED, on, settle
 
 
 class Tile(NamedTuple):
-    """How a kernel cuts its work: a program walks `steps` steps of `columns` features, `rows` at a time.
+    """The work of a program: `steps` steps of `columns` features, `rows` steps at a time.
 
-    A thread best takes 8 elements of a tile, or 16: one or two loads of 16 bytes in half precision.
+    A thread best takes 8 or 16 elements of a tile: one or two loads of 16 bytes in half precision.
     """
 
     columns: int
     rows: int
     steps: int
     warps: int
-    stages: int = 1  # from 2 on, all but one of so many tiles are on their way to shared memory while one is at work
+    stages: int = 1  # from 2 on, stages - 1 tiles are prefetched into shared memory
 
 
 TILES = {
@@ -34,63 +34,65 @@ TILES = {
 }
 
 
-def gelu_skip(y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None, which: Tensor | None) -> Tensor:
-    y, x, d, e, mask, which = _contiguous(y, x, d, e, mask, which)
+def gelu_skip(y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None, segment: Tensor | None) -> Tensor:
+    y, x, d, e, mask, segment = _contiguous(y, x, d, e, mask, segment)
     h = y.new_empty(y.shape)
-    _launch(_gelu_skip, _tile("gelu_skip", y), y, (y, x, d, e, mask, which, h), X=x is not None, **_masks(mask, which))
+    _launch(
+        _gelu_skip, _tile("gelu_skip", y), y, (y, x, d, e, mask, segment, h), X=x is not None, **_masks(mask, segment)
+    )
     return h
 
 
 def gelu_skip_backward(
-    grad: Tensor, y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None, which: Tensor | None
+    grad: Tensor, y: Tensor, x: Tensor | None, d: Tensor, e: Tensor, mask: Tensor | None, segment: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    grad, y, x, d, e, mask, which = _contiguous(grad, y, x, d, e, mask, which)
+    grad, y, x, d, e, mask, segment = _contiguous(grad, y, x, d, e, mask, segment)
     tile = _tile("gelu_skip_backward", y)
     grad_y, sums = y.new_empty(y.shape), _parts(y, tile, 2, y.shape[2])
-    tensors = (grad, y, x, d, e, mask, which, grad_y, sums)
-    _launch(_gelu_skip_backward, tile, y, tensors, X=x is not None, **_masks(mask, which))
+    tensors = (grad, y, x, d, e, mask, segment, grad_y, sums)
+    _launch(_gelu_skip_backward, tile, y, tensors, X=x is not None, **_masks(mask, segment))
     return grad_y, sum_partials(sums)
 
 
-def glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None, which: Tensor | None) -> Tensor:
-    x, g, b, h, mask, which = _contiguous(x, g, b, h, mask, which)
+def glu_skip(x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None, segment: Tensor | None) -> Tensor:
+    x, g, b, h, mask, segment = _contiguous(x, g, b, h, mask, segment)
     out = x.new_empty(x.shape)
-    tensors = (x, g, b, h, mask, which, out, None, None, None)
-    options = {"HALF": h is not None, "MOMENTS": False, "REAL": False}
-    _launch(_glu_skip, _tile("glu_skip", x), x, tensors, **options, **_masks(mask, which))
+    tensors = (x, g, b, h, mask, segment, out, None, None, None)
+    options = {"HALF": h is not None, "MOMENTS": False, "VALID": False}
+    _launch(_glu_skip, _tile("glu_skip", x), x, tensors, **options, **_masks(mask, segment))
     return out
 
 
 def glu_skip_moments(
-    x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None, which: Tensor | None, real: Tensor | None
+    x: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None, segment: Tensor | None, valid: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    x, g, b, h, mask, which, real = _contiguous(x, g, b, h, mask, which, real)
+    x, g, b, h, mask, segment, valid = _contiguous(x, g, b, h, mask, segment, valid)
     tile = _tile("glu_skip_moments", x)
     out, sums = x.new_empty(x.shape), _parts(x, tile, 2, x.shape[2])
     near = (x.new_empty if x.numel() else x.new_zeros)(x.shape[2], dtype=torch.float32)
-    tensors = (x, g, b, h, mask, which, out, _flags(real), near, sums)
-    options = {"HALF": h is not None, "MOMENTS": True, "REAL": real is not None}
-    _launch(_glu_skip, tile, x, tensors, **options, **_masks(mask, which))
+    tensors = (x, g, b, h, mask, segment, out, _flags(valid), near, sums)
+    options = {"HALF": h is not None, "MOMENTS": True, "VALID": valid is not None}
+    _launch(_glu_skip, tile, x, tensors, **options, **_masks(mask, segment))
     return out, near, sum_partials(sums)
 
 
 def glu_skip_backward(
-    grad: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None, which: Tensor | None
+    grad: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None, segment: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    grad, g, b, h, mask, which = _contiguous(grad, g, b, h, mask, which)
+    grad, g, b, h, mask, segment = _contiguous(grad, g, b, h, mask, segment)
     tile = _tile("glu_skip_backward", grad)
     grad_g, sums = g.new_empty(g.shape), _parts(g, tile, 1, g.shape[2])
     grad_h = grad.new_empty(0) if h is None else h.new_empty(h.shape)
-    tensors = (grad, g, b, h, mask, which, grad_g, grad_h, sums)
-    _launch(_glu_skip_backward, tile, grad, tensors, HALF=h is not None, **_masks(mask, which))
+    tensors = (grad, g, b, h, mask, segment, grad_g, grad_h, sums)
+    _launch(_glu_skip_backward, tile, grad, tensors, HALF=h is not None, **_masks(mask, segment))
     return grad_g, sum_partials(sums)[0], grad_h
 
 
-def moments(x: Tensor, near: Tensor, real: Tensor | None) -> Tensor:
-    x, near, real = _contiguous(x, near, real)
+def moments(x: Tensor, near: Tensor, valid: Tensor | None) -> Tensor:
+    x, near, valid = _contiguous(x, near, valid)
     tile = _tile("moments", x)
     sums = _parts(x, tile, 2, x.shape[2])
-    _launch(_moments, tile, x, (x, near, _flags(real), sums), REAL=real is not None)
+    _launch(_moments, tile, x, (x, near, _flags(valid), sums), VALID=valid is not None)
     return sum_partials(sums)
 
 
@@ -111,12 +113,12 @@ def _options(tile: Tile) -> dict[str, int]:
     return {"COLUMNS": tile.columns, "ROWS": tile.rows, "STAGES": tile.stages, "num_warps": tile.warps, **FUSED}
 
 
-def _masks(mask: Tensor | None, which: Tensor | None) -> dict[str, bool]:
-    return {"MASK": mask is not None, "WHICH": which is not None}
+def _masks(mask: Tensor | None, segment: Tensor | None) -> dict[str, bool]:
+    return {"MASK": mask is not None, "SEGMENT": segment is not None}
 
 
-def _flags(real: Tensor | None) -> Tensor | None:
-    return None if real is None else real.view(torch.uint8)
+def _flags(valid: Tensor | None) -> Tensor | None:
+    return None if valid is None else valid.view(torch.uint8)
 
 
 def _contiguous(*tensors: Tensor | None) -> Any:
@@ -134,14 +136,14 @@ def _launch(kernel: Any, tile: Tile, like: Tensor, tensors: tuple[Tensor | None,
 
 @triton.jit(do_not_specialize=["length"])
 def _gelu_skip(
-    y, x, d, e, mask, which, h, length, H: tl.constexpr, X: tl.constexpr, MASK: tl.constexpr, WHICH: tl.constexpr,
+    y, x, d, e, mask, segment, h, length, H: tl.constexpr, X: tl.constexpr, MASK: tl.constexpr, SEGMENT: tl.constexpr,
     STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     b, _part, first, column = _place(length, H, STEPS, COLUMNS)
     e_here = _vector(e + column, column < H)
     if X:
         d_here = _vector(d + column, column < H)
-    own = _own(mask, b, column, H, MASK, WHICH)
+    own = _own(mask, b, column, H, MASK, SEGMENT)
     for start in tl.range(0, STEPS, ROWS, num_stages=STAGES):
         k, here, inside, at = _rows(b, first + start, length, column, H, ROWS)
         z = _load(y + at, inside) + e_here
@@ -150,21 +152,21 @@ def _gelu_skip(
         Phi, _phi = _normal(z, y.dtype.element_ty)
         out = z * Phi
         if MASK:
-            out *= _factor(mask, which, own, k, here, column, H, WHICH)
+            out *= _factor(mask, segment, own, k, here, column, H, SEGMENT)
         tl.store(h + at, out.to(h.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["length"])
 def _gelu_skip_backward(
-    grad, y, x, d, e, mask, which, grad_y, sums, length, H: tl.constexpr, X: tl.constexpr, MASK: tl.constexpr,
-    WHICH: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
+    grad, y, x, d, e, mask, segment, grad_y, sums, length, H: tl.constexpr, X: tl.constexpr, MASK: tl.constexpr,
+    SEGMENT: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
     b, part, first, column = _place(length, H, STEPS, COLUMNS)
     e_here = _vector(e + column, column < H)
     if X:
         d_here = _vector(d + column, column < H)
-    own = _own(mask, b, column, H, MASK, WHICH)
+    own = _own(mask, b, column, H, MASK, SEGMENT)
     sum_d = tl.zeros((ROWS, COLUMNS), tl.float32)
     sum_e = tl.zeros((ROWS, COLUMNS), tl.float32)
     for start in tl.range(0, STEPS, ROWS, num_stages=STAGES):
@@ -175,7 +177,7 @@ def _gelu_skip_backward(
             z += d_here * x_here
         g = _load(grad + at, inside)
         if MASK:
-            g *= _factor(mask, which, own, k, here, column, H, WHICH)
+            g *= _factor(mask, segment, own, k, here, column, H, SEGMENT)
         Phi, phi = _normal(z, y.dtype.element_ty)
         g *= Phi + z * phi
         tl.store(grad_y + at, g.to(grad_y.dtype.element_ty), mask=inside)
@@ -188,26 +190,26 @@ def _gelu_skip_backward(
 
 @triton.jit(do_not_specialize=["length"])
 def _glu_skip(
-    x, g, b, h, mask, which, out, real, near, sums, length, H: tl.constexpr, HALF: tl.constexpr, MASK: tl.constexpr,
-    WHICH: tl.constexpr, MOMENTS: tl.constexpr, REAL: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr,
+    x, g, b, h, mask, segment, out, valid, near, sums, length, H: tl.constexpr, HALF: tl.constexpr, MASK: tl.constexpr,
+    SEGMENT: tl.constexpr, MOMENTS: tl.constexpr, VALID: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr,
     ROWS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     s, part, first, column = _place(length, H, STEPS, COLUMNS)
     b_v, b_gate = _biases(b, column, H, HALF)
-    own = _own(mask, s, column, H, MASK, WHICH)
+    own = _own(mask, s, column, H, MASK, SEGMENT)
     if MOMENTS:
-        near_here = _first_step(x, g, h, b_v, b_gate, mask, which, length, column, H, HALF, MASK, WHICH)
+        near_here = _first_step(x, g, h, b_v, b_gate, mask, segment, length, column, H, HALF, MASK, SEGMENT)
         if part == 0:
             tl.store(near + column, near_here, mask=column < H)
         total = tl.zeros((ROWS, COLUMNS), tl.float32)
         square = tl.zeros((ROWS, COLUMNS), tl.float32)
     for start in tl.range(0, STEPS, ROWS, num_stages=STAGES):
         k, here, inside, at = _rows(s, first + start, length, column, H, ROWS)
-        new = _add_glu(x, g, h, b_v, b_gate, mask, which, own, k, here, inside, at, column, H, HALF, MASK, WHICH)
+        new = _add_glu(x, g, h, b_v, b_gate, mask, segment, own, k, here, inside, at, column, H, HALF, MASK, SEGMENT)
         new = new.to(out.dtype.element_ty)
         tl.store(out + at, new, mask=inside)
         if MOMENTS:
-            total, square = _add_moments(total, square, new, near_here, real, k, here, inside, REAL)
+            total, square = _add_moments(total, square, new, near_here, valid, k, here, inside, VALID)
     if MOMENTS:
         _store_sum(sums + part * 2 * H, total, column, H)
         _store_sum(sums + part * 2 * H + H, square, column, H)
@@ -215,13 +217,13 @@ def _glu_skip(
 
 @triton.jit(do_not_specialize=["length"])
 def _glu_skip_backward(
-    grad, g, b, h, mask, which, grad_g, grad_h, sums, length, H: tl.constexpr, HALF: tl.constexpr, MASK: tl.constexpr,
-    WHICH: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
+    grad, g, b, h, mask, segment, grad_g, grad_h, sums, length, H: tl.constexpr, HALF: tl.constexpr, MASK: tl.constexpr,
+    SEGMENT: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
     s, part, first, column = _place(length, H, STEPS, COLUMNS)
     b_v, b_gate = _biases(b, column, H, HALF)
-    own = _own(mask, s, column, H, MASK, WHICH)
+    own = _own(mask, s, column, H, MASK, SEGMENT)
     sum_v = tl.zeros((ROWS, COLUMNS), tl.float32)
     sum_gate = tl.zeros((ROWS, COLUMNS), tl.float32)
     for start in tl.range(0, STEPS, ROWS, num_stages=STAGES):
@@ -229,7 +231,7 @@ def _glu_skip_backward(
         v, gate = _value_and_gate(g, h, b_v, b_gate, at, k, inside, H, HALF)
         into = _load(grad + at, inside)
         if MASK:
-            into *= _factor(mask, which, own, k, here, column, H, WHICH)
+            into *= _factor(mask, segment, own, k, here, column, H, SEGMENT)
         open = _sigmoid(gate)
         grad_v = into * open
         grad_gate = grad_v * v * (1 - open)
@@ -250,7 +252,7 @@ def _glu_skip_backward(
 
 @triton.jit(do_not_specialize=["length"])
 def _moments(
-    x, near, real, sums, length, H: tl.constexpr, REAL: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr,
+    x, near, valid, sums, length, H: tl.constexpr, VALID: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr,
     ROWS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     b, part, first, column = _place(length, H, STEPS, COLUMNS)
@@ -259,7 +261,7 @@ def _moments(
     square = tl.zeros((ROWS, COLUMNS), tl.float32)
     for start in tl.range(0, STEPS, ROWS, num_stages=STAGES):
         k, here, inside, at = _rows(b, first + start, length, column, H, ROWS)
-        total, square = _add_moments(total, square, _load(x + at, inside), near_here, real, k, here, inside, REAL)
+        total, square = _add_moments(total, square, _load(x + at, inside), near_here, valid, k, here, inside, VALID)
     _store_sum(sums + part * 2 * H, total, column, H)
     _store_sum(sums + part * 2 * H + H, square, column, H)
 
@@ -305,52 +307,52 @@ def _value_and_gate(g, h, b_v, b_gate, at, k, inside, H: tl.constexpr, HALF: tl.
 
 @triton.jit
 def _add_glu(
-    x, g, h, b_v, b_gate, mask, which, own, k, here, inside, at, column, H: tl.constexpr, HALF: tl.constexpr,
-    MASK: tl.constexpr, WHICH: tl.constexpr,
+    x, g, h, b_v, b_gate, mask, segment, own, k, here, inside, at, column, H: tl.constexpr, HALF: tl.constexpr,
+    MASK: tl.constexpr, SEGMENT: tl.constexpr,
 ):  # fmt: skip
     """x + v ⊙ σ(gate) ⊙ mask at steps k."""
     v, gate = _value_and_gate(g, h, b_v, b_gate, at, k, inside, H, HALF)
     mixed = v * _sigmoid(gate)
     if MASK:
-        mixed *= _factor(mask, which, own, k, here, column, H, WHICH)
+        mixed *= _factor(mask, segment, own, k, here, column, H, SEGMENT)
     return _load(x + at, inside) + mixed
 
 
 @triton.jit
 def _first_step(
-    x, g, h, b_v, b_gate, mask, which, length, column, H: tl.constexpr, HALF: tl.constexpr, MASK: tl.constexpr,
-    WHICH: tl.constexpr,
+    x, g, h, b_v, b_gate, mask, segment, length, column, H: tl.constexpr, HALF: tl.constexpr, MASK: tl.constexpr,
+    SEGMENT: tl.constexpr,
 ):  # fmt: skip
-    """That of the first sequence, which every program computes for itself: a kernel for it would take longer."""
+    """The first step of the first sequence. Every program computes it anew: a kernel of its own would take longer."""
     k, here, inside, at = _rows(0, 0, length, column, H, 1)
-    own = _own(mask, 0, column, H, MASK, WHICH)
-    return _add_glu(x, g, h, b_v, b_gate, mask, which, own, k, here, inside, at, column, H, HALF, MASK, WHICH)
+    own = _own(mask, 0, column, H, MASK, SEGMENT)
+    return _add_glu(x, g, h, b_v, b_gate, mask, segment, own, k, here, inside, at, column, H, HALF, MASK, SEGMENT)
 
 
 @triton.jit
-def _add_moments(total, square, x, near, real, k, here, inside, REAL: tl.constexpr):
-    """The sums with those over the real ones of steps k."""
-    if REAL:
-        inside = inside & (tl.load(real + k, mask=here, other=0) != 0)
+def _add_moments(total, square, x, near, valid, k, here, inside, VALID: tl.constexpr):
+    """The sums, with the valid steps among steps k added."""
+    if VALID:
+        inside = inside & (tl.load(valid + k, mask=here, other=0) != 0)
     apart = tl.where(inside, x.to(tl.float32) - near, 0.0)
     return total + apart, square + apart * apart
 
 
 @triton.jit
-def _own(mask, b, column, H: tl.constexpr, MASK: tl.constexpr, WHICH: tl.constexpr):
+def _own(mask, b, column, H: tl.constexpr, MASK: tl.constexpr, SEGMENT: tl.constexpr):
     """Dropout's factors of sequence b, if they are not by step."""
     own = 1.0
-    if MASK and not WHICH:
+    if MASK and not SEGMENT:
         own = _vector(mask + b * H + column, column < H)
     return own
 
 
 @triton.jit
-def _factor(mask, which, own, k, here, column, H: tl.constexpr, WHICH: tl.constexpr):
+def _factor(mask, segment, own, k, here, column, H: tl.constexpr, SEGMENT: tl.constexpr):
     """Dropout's factors for steps k."""
     factor = own
-    if WHICH:
-        row = tl.load(which + k, mask=here, other=0).to(tl.int64)
+    if SEGMENT:
+        row = tl.load(segment + k, mask=here, other=0).to(tl.int64)
         factor = _load(mask + row * H + column, here & (column < H))
     return factor
 

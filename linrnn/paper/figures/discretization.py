@@ -14,20 +14,18 @@ The paper's claims:
 """
 
 import math
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from linrnn import spectrum
-from linrnn.paper.figures import style
 from linrnn.paper.figures.base import Finding, Result
 from linrnn.recurrence import scan
 from linrnn.tasks.base import Progress
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from linrnn.util import style
 
 STEP_SIZES = (0.001, 0.1)  # Δ is drawn log-uniformly between them, one for each feature
 RING = (0.9, 0.999)  # the LRU's on sCIFAR
@@ -189,7 +187,7 @@ def _correlation(theta: Tensor, nu: Tensor) -> float:
     return float(torch.corrcoef(torch.stack([theta.log(), nu.log()]))[0, 1])
 
 
-def _figure(spectra: dict[str, Tensor], delta: Tensor, ring: Tensor, gains: dict[str, Any]) -> "Figure":
+def _figure(spectra: dict[str, Tensor], delta: Tensor, ring: Tensor, gains: dict[str, Any]) -> Figure:
     figure, axes = style.subplots(2, 4, height=3.3)
     _disks(axes[0], spectra, delta, ring)
     _draw_multipliers(axes[1, 0], gains)

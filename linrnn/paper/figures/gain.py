@@ -12,21 +12,19 @@ L = 10,000 steps and ten runs, and finds the formula more accurate for white noi
 import itertools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
+from matplotlib.figure import Figure
 
 from linrnn import spectrum
-from linrnn.paper.figures import style
 from linrnn.paper.figures.base import Finding, Result
 from linrnn.recurrence import scan_planes
 from linrnn.tasks.base import Progress
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from linrnn.util import style
 
 Array = npt.NDArray[Any]
 
@@ -119,7 +117,7 @@ def _findings(rings: list[tuple[float, float]], gains: Array, expected: Array, N
     return findings
 
 
-def _draw(rings: list[tuple[float, float]], gains: Array) -> "Figure":
+def _draw(rings: list[tuple[float, float]], gains: Array) -> Figure:
     figure, axes = style.subplots(2, 2, width=4.6, height=3.2, sharex=True, sharey="row")
     r_maxs = sorted({r_max for _, r_max in rings})
     for g, k in np.ndindex(2, 2):

@@ -8,18 +8,16 @@ over L = 16,384 (Path-X), where the range of θ must be smaller to obtain a simi
 """
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
-from linrnn.paper.figures import style
 from linrnn.paper.figures.base import Finding, Result
 from linrnn.recurrence import scan
 from linrnn.tasks.base import Progress
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from linrnn.util import style
 
 NU = 0.00005
 LONG, SHORT = 16_384, 1024  # Path-X's length, Pathfinder's
@@ -88,7 +86,7 @@ def _findings(rows: dict[str, dict[str, Any]]) -> list[Finding]:
     return [law, memory, rarely, alike]
 
 
-def _draw(states: dict[str, Tensor]) -> "Figure":
+def _draw(states: dict[str, Tensor]) -> Figure:
     """Each state in its own band: over all steps they would hide each other."""
     figure, axes = style.subplots(2, 2, width=5.2, height=2.8, sharey=True)
     for row, (name, x) in zip(axes, states.items(), strict=True):

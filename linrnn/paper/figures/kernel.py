@@ -12,18 +12,16 @@ is the less stable, for nothing bounds its state. With [0, 2], too, initializati
 much as the two RNNs do: the linear one is faster at some rates, not at all, and a quick run, of one, goes either way.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from linrnn.cores.rnn import RNN, Nonlinearity
 from linrnn.paper.figures.base import Finding, Result
-from linrnn.paper.figures.style import BLACK, BLUE, ORANGE, subplots
 from linrnn.tasks.base import Progress
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from linrnn.util.style import BLACK, BLUE, ORANGE, subplots
 
 LENGTH, TRAJECTORIES, STATES = 100, 32, 100
 RANGE = 2.0  # of a and c
@@ -74,7 +72,7 @@ def inputs() -> Tensor:
 
 def convolve(u: Tensor, h: Tensor) -> Tensor:
     """y_k = Σ_j h_j·u_{k-j}, (trajectories, length)."""
-    n = 2 * LENGTH  # room for the end, which would come round to the beginning
+    n = 2 * LENGTH  # padding, so that the end does not wrap around to the beginning
     y: Tensor = torch.fft.irfft(torch.fft.rfft(u, n) * torch.fft.rfft(h, n), n)
     return y[:, :LENGTH]
 
@@ -130,7 +128,7 @@ def median(values: list[Any]) -> Any:
 
 
 def _short(losses: list[float]) -> list[float]:
-    """To four digits, which is more than a picture shows."""
+    """To four digits."""
     return [float(f"{loss:.4g}") for loss in losses]
 
 
@@ -159,7 +157,7 @@ def _findings(
     ]
 
 
-def _draw(curves: dict[Nonlinearity, dict[float, list[list[float]]]]) -> "Figure":
+def _draw(curves: dict[Nonlinearity, dict[float, list[list[float]]]]) -> Figure:
     rates = list(curves["linear"])
     figure, axes = subplots(2, 1 + len(rates) // 2, width=4.2, height=3.2)
     kernel, *losses_at, times = axes.flat

@@ -10,19 +10,17 @@ prediction of each x_k from (x_0, ũ), by least squares, is what no linear RNN o
 """
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from linrnn.cores.lru import LRU
 from linrnn.paper.figures.base import Finding, Result
-from linrnn.paper.figures.style import BLACK, BLUE, GREEN, ORANGE, subplots, unit_circle
 from linrnn.tasks.base import Progress
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from linrnn.util.style import BLACK, BLUE, GREEN, ORANGE, subplots, unit_circle
 
 STEP, DAMPING, TORQUES = 0.1, 0.1, 5
 FEATURES, STATES, WIDTH = 32, 64, 128
@@ -158,7 +156,7 @@ def _findings(errors: dict[str, Tensor], whole: dict[str, float]) -> list[Findin
     ]
 
 
-def _draw(test: Data, predictions: dict[str, Tensor], errors: dict[str, Tensor], lam: Tensor) -> "Figure":
+def _draw(test: Data, predictions: dict[str, Tensor], errors: dict[str, Tensor], lam: Tensor) -> Figure:
     figure, axes = subplots(1, 3, width=4.0, height=3.4)
     one, over, disk = axes[0]
     time = STEP * torch.arange(1, test.states.shape[1] + 1)

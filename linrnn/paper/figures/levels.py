@@ -11,21 +11,19 @@ that is the depth; with λ = exp(-ν + iθ) the state forgets brackets after som
 
 import math
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from linrnn.paper import published as paper
-from linrnn.paper.figures import style
 from linrnn.paper.figures.base import Finding, Result
 from linrnn.recurrence import scan
 from linrnn.tasks.base import Progress
 from linrnn.tasks.listops import CLOSE, MAX, MED, MIN, SM, ZERO
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from linrnn.util import style
 
 Distribution = NDArray[np.float64]  # of a value, (10,)
 DIGITS: list[Distribution] = list(np.eye(10))  # of one that is known
@@ -225,7 +223,7 @@ def _findings(accuracy: dict[str, float], found: NDArray[np.float64], count: int
     return [dense, lru, memory, phase]
 
 
-def _draw(accuracy: dict[str, float], found: NDArray[np.float64]) -> "Figure":
+def _draw(accuracy: dict[str, float], found: NDArray[np.float64]) -> Figure:
     figure, ((left, right),) = style.subplots(1, 2, width=5.6, height=3.2)
     names = list(accuracy)[::-1]
     left.barh(names, [accuracy[name] for name in names], color=style.SKY)

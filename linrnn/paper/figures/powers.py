@@ -12,19 +12,17 @@ at θ* = π/2 real + imaginary does what it does at θ* = 0, with the axes excha
 """
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from linrnn import spectrum
 from linrnn.paper.figures.base import Finding, Result
-from linrnn.paper.figures.style import BLUE, ORANGE, subplots
 from linrnn.recurrence.planes import from_planes
 from linrnn.tasks.base import Progress
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from linrnn.util.style import BLUE, ORANGE, subplots
 
 K = 100
 RADIUS = 0.99  # |λ*|, and |λ| at the start
@@ -149,7 +147,7 @@ def _findings(phases: Tensor, tuned: dict[str, Tensor], best: dict[str, float]) 
     ]
 
 
-def _draw(phases: Tensor, iterations: dict[str, Tensor]) -> "Figure":
+def _draw(phases: Tensor, iterations: dict[str, Tensor]) -> Figure:
     figure, axes = subplots(2, 3, width=4.0, height=3.5)
     target = polar(torch.tensor(list(SHOWN.values()), dtype=torch.float64))
     start = target * torch.polar(torch.ones(1, dtype=torch.float64), torch.tensor([-SHOWN_TURN], dtype=torch.float64))

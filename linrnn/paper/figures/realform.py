@@ -11,19 +11,17 @@ matrix A that knows nothing of its blocks holds in (2N)².
 """
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 
 from linrnn.bench.measure import milliseconds
 from linrnn.cores.equivalence import real_form
 from linrnn.cores.lru import LRU
-from linrnn.paper.figures import style
 from linrnn.paper.figures.base import Finding, Result
 from linrnn.tasks.base import Progress
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from linrnn.util import style
 
 H, BATCH = 16, 2
 DIAGONAL, MATRIX = "complex diagonal, scan", "real 2×2 blocks in a matrix"
@@ -85,7 +83,7 @@ def _ratio(row: dict[str, Any]) -> float:
     return float(row["ms"][MATRIX] / row["ms"][DIAGONAL])
 
 
-def _draw(rows: list[dict[str, Any]]) -> "Figure":
+def _draw(rows: list[dict[str, Any]]) -> Figure:
     figure, axes = style.subplots(1, 2, width=4.4, height=3.4)
     errors, times = axes[0]
     N = [row["N"] for row in rows]

@@ -11,19 +11,17 @@ kernel's coefficients are those above at ω = n, over one period, divided by 2π
 """
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from matplotlib.figure import Figure
 
 from linrnn.cores.lru import LRU
-from linrnn.paper.figures import style
 from linrnn.paper.figures.base import Finding, Result
 from linrnn.tasks.base import Progress
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from linrnn.util import style
 
 Array = npt.NDArray[Any]
 Series = dict[int, complex]  # Fourier coefficients a_n, by n
@@ -117,7 +115,7 @@ def _findings(measured: dict[str, Array], predicted: dict[str, Array], through: 
     return findings
 
 
-def _draw(measured: dict[str, Array], predicted: dict[str, Array], through: Array) -> "Figure":
+def _draw(measured: dict[str, Array], predicted: dict[str, Array], through: Array) -> Figure:
     figure, axes = style.subplots(2, len(SIGNALS), width=4.2, height=2.8, sharey="row")
     t = np.arange(1000) / 1000
     n = np.arange(21)

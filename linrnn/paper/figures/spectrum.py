@@ -9,20 +9,18 @@ and the two are independent. With r_min = 0 and r_max = 1 this is the limit of t
 """
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from matplotlib.figure import Figure
 
 from linrnn import spectrum
 from linrnn.cores.rnn import RNN
-from linrnn.paper.figures import style
 from linrnn.paper.figures.base import Finding, Result
 from linrnn.tasks.base import Progress
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from linrnn.util import style
 
 Array = npt.NDArray[Any]
 
@@ -101,7 +99,7 @@ def _findings(
     return findings
 
 
-def _draw(shown: list[Array], widths: tuple[int, ...], radial: list[float], angular: list[float]) -> "Figure":
+def _draw(shown: list[Array], widths: tuple[int, ...], radial: list[float], angular: list[float]) -> Figure:
     figure, axes = style.subplots(2, 3, height=3.5)
     for ax, lam in zip(axes[0], shown, strict=True):
         _dots(ax, lam, style.ORANGE, f"Glorot, N = {len(lam)}")

@@ -1,72 +1,50 @@
-"""The generator of Pathfinder images: two long dashed paths among short ones, and two of the long ones' ends marked.
+"""The generator of Pathfinder images: two long dashed paths among short ones, and two ends of the long ones marked.
 
-An image is first traced, as dashes, then drawn. Everything in it follows from the seed and the image's number, by a
+An image is first traced, dash by dash, then drawn. Everything in it follows from the seed and the image's number, by a
 random generator of its own, so that it is the same whoever makes it and in whatever order. The label decides one thing
-alone: whether the second marker goes to the end of the path whose start bears the first, or to the end of the other.
+alone: whether the second marker is at the end of the path whose start has the first, or at the end of the other.
 
-Where the rules leave it open: a dash lies in the middle between two pivots, a margin from each; dashes that are no
-neighbours on a path stay apart by two margins, edge to edge; the four ends of the long paths stay apart so that no two
-markers could touch; and an image is stretched so that its brightest pixel is white, which may be one of a dash: the
-brightnesses multiply, and none is cut off.
+Dashes keep apart by a soft mask of 0 to 255: what the dashes so far occupy, the border included. A path's last dash is
+no part of it until the next one is placed, so that neighbours on a path may come close.
 
-Places are (y, x) in pixels, of which the one in row i and column j covers [i, i + 1] × [j, j + 1].
+Places are pixels (y, x): a head is cut down to one, a pivot is rounded up. How a dash, its mask and a marker look is in
+`strokes`.
+
+The rules are the original program's, with what looks like its mistakes: the last dash of the first path is never part
+of the mask, and where a path starts is decided by a kernel one pixel off. The images were compared with 1,000 of the
+program's of 32×32 and 132 of 128×128. None of 64×64 was there: that their rules are the same, with other settings, is a
+guess. One thing differs on purpose: the labels are balanced, where the original program draws each on its own.
 """
 
-import functools
 import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from linrnn.tasks.generators.strokes import (
+    DEGREES,
+    WHITE,
+    Floats,
+    Ints,
+    Pixels,
+    Rules,
+    Strokes,
+    levels,
+    markers,
+    strokes,
+)
 from linrnn.util.jit import jit
 
-TRIES = 4  # of a dash: one, and three more
-DISTRACTOR_TRIES = 5
-SEED_TRIES = 64  # to hit a free pixel
-LANCZOS = 3  # lobes of the filter
-TAPS = 4 * LANCZOS  # pixels of the large canvas that a pixel of the image is made from
+TRIES = 3  # of a dash
+DISTRACTOR_TRIES = 5  # of a short path
+FULL = 459  # what a dash's mask and the mask so far must not add up to anywhere: 1.8 · 255
+FREE = 76  # the highest value of a free pixel of the mask: .3 · 255
+NOWHERE = 1e-4  # the sum of the weights of all heads from which a path cannot go on
+DRAWS = 64  # for a free pixel, before all are listed
 G, M1, M2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # splitmix64's
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 State = NDArray[np.uint64]
-Grey = NDArray[np.float32]
-Pixels = NDArray[np.uint8]
-
-
-class Rules(NamedTuple):
-    """What the images of one size are made of; lengths in pixels.
-
-    Attributes:
-        size: of a side.
-        border: kept free of dashes.
-        seed_distance: between the starts of the two target paths.
-        marker_radius: of the filled discs.
-        path: dashes in a target path.
-        dash, thickness: of each dash.
-        margin_low, margin_high: half the gap between dashes, drawn for each image, both ends included.
-        continuity: how little a path turns.
-        distractors, distractor_path: how many short paths, and of how many dashes.
-        target, distractor, marker: the brightnesses.
-    """
-
-    size: int
-    border: int
-    seed_distance: int
-    marker_radius: float
-    path: int
-    dash: int
-    thickness: float
-    margin_low: int
-    margin_high: int
-    continuity: float
-    distractors: int
-    distractor_path: int
-    target: float
-    distractor: float
-    marker: float
-
 
 RULES = {
     rules.size: rules
@@ -82,16 +60,17 @@ class Trace(NamedTuple):
     """The geometry of an image.
 
     Attributes:
-        dashes: (dashes, 4), each from (y, x) to (y, x), in the order in which a path runs.
+        dashes: (dashes, 3), the pixel (y, x) at which each is drawn and its row in the tables of `Strokes`: the tail of
+            the first dash of a path, the heads of the others. The two targets' dashes come first, in turn.
         paths: (dashes,), the path each belongs to: 0 and 1 are the targets, the others distractors.
-        markers: (2, 2), the places marked.
+        markers: (2, 2), the pixels marked.
         margin: half the gap between the dashes.
         label: 1 where one path joins the markers, 0 where none does.
     """
 
-    dashes: Floats
+    dashes: Ints
     paths: Ints
-    markers: Floats
+    markers: Ints
     margin: int
     label: int
 
@@ -99,14 +78,15 @@ class Trace(NamedTuple):
 def trace(rules: Rules, seed: int, number: int) -> Trace:
     """The geometry of the image of this number."""
     dashes, paths = _room(rules)
-    markers, margin, count, label = _trace(rules, np.uint64(seed), np.uint64(number), dashes, paths)
-    return Trace(dashes[:count], paths[:count], markers, margin, label)
+    marked, margin, count, label = _trace(rules, _tables(rules), np.uint64(seed), np.uint64(number), dashes, paths)
+    return Trace(dashes[:count], paths[:count], marked, margin, label)
 
 
 def draw(rules: Rules, traced: Trace) -> Pixels:
     """The image (size, size) of a geometry."""
     image = np.empty((rules.size, rules.size), np.uint8)
-    _draw(rules, traced.dashes, traced.paths, traced.markers, *_lanczos(rules.size), image)
+    table = strokes(rules, traced.margin)
+    _draw(table, markers(rules), levels(rules), traced.dashes, traced.paths, traced.markers, image)
     return image
 
 
@@ -115,22 +95,18 @@ def fill(rules: Rules, seed: int, first: int, images: Pixels, labels: Ints) -> N
 
     It needs one core and holds no lock, so that threads can share the work.
     """
-    _fill(rules, np.uint64(seed), np.uint64(first), *_room(rules), *_lanczos(rules.size), images, labels)
+    dashes, paths = _room(rules)
+    tables, marks = _tables(rules), markers(rules)
+    _fill(rules, tables, marks, levels(rules), np.uint64(seed), np.uint64(first), dashes, paths, images, labels)
 
 
-def _room(rules: Rules) -> tuple[Floats, Ints]:
+def _tables(rules: Rules) -> tuple[Strokes, ...]:
+    return tuple(strokes(rules, margin) for margin in range(rules.margin_low, rules.margin_high + 1))
+
+
+def _room(rules: Rules) -> tuple[Ints, Ints]:
     most = 2 * rules.path + rules.distractors * rules.distractor_path
-    return np.empty((most, 4)), np.empty(most, np.int64)
-
-
-@functools.cache
-def _lanczos(size: int) -> tuple[Grey, Ints]:
-    """To halve a side: for each pixel its weights (size, TAPS), and the first of the 2·size pixels they are for."""
-    centre = 2 * np.arange(size) + 1  # on the large canvas
-    start = np.clip(centre - TAPS // 2, 0, 2 * size - TAPS)
-    distance = (start[:, None] + np.arange(TAPS) + 0.5 - centre[:, None]) / 2
-    weights = np.where(np.abs(distance) < LANCZOS, np.sinc(distance) * np.sinc(distance / LANCZOS), 0.0)
-    return (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32), start
+    return np.empty((most, 3), np.int64), np.empty(most, np.int64)
 
 
 @jit
@@ -141,10 +117,16 @@ def _mix(z: np.uint64) -> np.uint64:
 
 
 @jit
-def _uniform(state: State, low: float, high: float) -> float:
-    """splitmix64: the next number, between low and high."""
+def _uniform(state: State) -> float:
+    """splitmix64: the next number, from 0 to 1."""
     state[0] += G
-    return low + (high - low) * ((_mix(state[0]) >> np.uint64(11)) * 2.0**-53)
+    return float((_mix(state[0]) >> np.uint64(11)) * 2.0**-53)
+
+
+@jit
+def _below(state: State, high: int) -> int:
+    """The next integer from 0 to high - 1."""
+    return int(_uniform(state) * high)
 
 
 @jit
@@ -157,264 +139,251 @@ def _label(seed: np.uint64, number: np.uint64) -> int:
 @jit
 def _fill(
     rules: Rules,
+    tables: tuple[Strokes, ...],
+    marks: Pixels,
+    bright: Floats,
     seed: np.uint64,
     first: np.uint64,
-    dashes: Floats,
+    dashes: Ints,
     paths: Ints,
-    weights: Grey,
-    starts: Ints,
     images: Pixels,
     labels: Ints,
 ) -> None:
     for i in range(len(images)):
         number = first + np.uint64(i)
-        markers, _, count, label = _trace(rules, seed, number, dashes, paths)
-        _draw(rules, dashes[:count], paths[:count], markers, weights, starts, images[i])
+        marked, margin, count, label = _trace(rules, tables, seed, number, dashes, paths)
+        _draw(tables[margin - rules.margin_low], marks, bright, dashes[:count], paths[:count], marked, images[i])
         labels[i] = label
 
 
-# The trace. `dashes` and `paths` are filled from the front, `count` of them so far. A path grows at its tip, (y, x) and
-# a direction (dy, dx): the pivot around which it turns, the margin behind its last dash and the margin before its next.
+# The trace. `dashes` and `paths` are filled from the front. A path grows at its tip, (y, x) and an orientation: the
+# pivot of its last dash, from which the next pivot and the turn follow. The mask is wider than the image by half a
+# stroke on each side, so that no stroke leaves it.
 
 
 @jit
 def _trace(
-    rules: Rules, seed: np.uint64, number: np.uint64, dashes: Floats, paths: Ints
-) -> tuple[Floats, int, int, int]:
+    rules: Rules, tables: tuple[Strokes, ...], seed: np.uint64, number: np.uint64, dashes: Ints, paths: Ints
+) -> tuple[Ints, int, int, int]:
     state = np.empty(1, np.uint64)
     state[0] = _mix(_mix(seed) + number)
-    margin = int(_uniform(state, rules.margin_low, rules.margin_high + 1))
-    while not _targets(rules, margin, state, dashes, paths):
+    kind = _below(state, len(tables))
+    table = tables[kind]
+    side = rules.size + table.mask.shape[1] - 1
+    mask, tips = np.empty((side, side), np.uint8), np.empty((2, 3), np.int64)
+    while not _targets(rules, table, state, mask, tips, dashes):
         pass
     count = 2 * rules.path
-    label, start = _label(seed, number), int(_uniform(state, 0, 2))
-    markers = np.empty((2, 2))
-    markers[0] = dashes[start, :2]
-    markers[1] = dashes[count - 2 + (start if label == 1 else 1 - start), 2:]
-    for path in range(2, 2 + rules.distractors):
+    for i in range(count):
+        paths[i] = i % 2
+    label, start = _label(seed, number), _below(state, 2)
+    marked = np.empty((2, 2), np.int64)
+    marked[0] = dashes[start, :2]
+    marked[1] = dashes[count - 2 + (start if label == 1 else 1 - start), :2]
+    trial = np.empty_like(mask)
+    path = 2
+    for _ in range(rules.distractors):
         for _ in range(DISTRACTOR_TRIES):
-            if _distractor(rules, margin, state, dashes, paths, count, path):
-                count += rules.distractor_path
+            trial[:] = mask
+            if _distractor(rules, table, state, trial, tips[0], dashes[count : count + rules.distractor_path]):
+                mask[:] = trial
+                paths[count : count + rules.distractor_path] = path
+                count, path = count + rules.distractor_path, path + 1
                 break
-    return markers, margin, count, label
+    return marked, kind + rules.margin_low, count, label
 
 
 @jit
-def _targets(rules: Rules, margin: int, state: State, dashes: Floats, paths: Ints) -> bool:
+def _targets(rules: Rules, table: Strokes, state: State, mask: Pixels, tips: Ints, dashes: Ints) -> bool:
     """Both target paths, dash by dash in turn; False where one got stuck."""
-    tips = np.empty((2, 4))
-    y, x = _pixel(state, 2 * rules.seed_distance, rules.size - 2 * rules.seed_distance)
-    _start(margin, state, y, x, tips[0])
-    angle = _uniform(state, 0, 2 * math.pi)
-    y += rules.seed_distance * math.sin(angle)
-    x += rules.seed_distance * math.cos(angle)
-    _start(margin, state, y, x, tips[1])
-    for count in range(2 * rules.path):
-        if not _grow(rules, margin, state, dashes, paths, count, count % 2, tips[count % 2], count - 2):
+    if not _first(rules, table, state, tips[0], dashes[0]) or not _second(rules, table, state, tips[1], dashes):
+        return False
+    half = table.mask.shape[1] // 2
+    mask[:] = 0
+    mask[half:-half, half:-half] = WHITE
+    mask[half + rules.border : -half - rules.border, half + rules.border : -half - rules.border] = 0
+    for i in range(2, 2 * rules.path):
+        if not _grow(rules, table, state, mask, tips[i % 2], dashes[i]):
             return False
-    return _ends_apart(rules, dashes)
-
-
-@jit
-def _ends_apart(rules: Rules, dashes: Floats) -> bool:
-    """Whether no two markers would touch, wherever they go: asked of all four ends, so that it tells no label."""
-    apart = 2 * rules.marker_radius + 2
-    a, b = dashes[2 * rules.path - 2, 2:], dashes[2 * rules.path - 1, 2:]  # the ends; the starts are apart anyway
-    for path in range(2):
-        y, x = dashes[path, 0], dashes[path, 1]
-        if min(math.hypot(a[0] - y, a[1] - x), math.hypot(b[0] - y, b[1] - x)) < apart:
-            return False
-    return math.hypot(a[0] - b[0], a[1] - b[1]) >= apart
-
-
-@jit
-def _distractor(rules: Rules, margin: int, state: State, dashes: Floats, paths: Ints, count: int, path: int) -> bool:
-    """A short path anywhere free; False where it got stuck."""
-    tip = np.empty(4)
-    y, x = _pixel(state, 0, rules.size)
-    for _ in range(SEED_TRIES):
-        if _free(rules, margin, dashes, count, -1, y, x):
-            break
-        y, x = _pixel(state, 0, rules.size)
-    _start(margin, state, y, x, tip)
-    for k in range(rules.distractor_path):
-        if not _grow(rules, margin, state, dashes, paths, count + k, path, tip, count + k - 1 if k else -1):
-            return False
+        _occupy(table, mask, dashes[i - 2])
+    _occupy(table, mask, dashes[2 * rules.path - 1])  # as in the original program, not the other path's last dash
     return True
 
 
 @jit
-def _pixel(state: State, low: float, high: float) -> tuple[float, float]:
-    """The middle of a pixel, in rows and columns from low to high."""
-    return math.floor(_uniform(state, low, high)) + 0.5, math.floor(_uniform(state, low, high)) + 0.5
-
-
-@jit
-def _start(margin: int, state: State, y: float, x: float, tip: Floats) -> None:
-    """The tip from which the first dash of a path starts at a place, in any direction."""
-    angle = _uniform(state, 0, 2 * math.pi)
-    dy, dx = math.sin(angle), math.cos(angle)
-    tip[0], tip[1], tip[2], tip[3] = y - margin * dy, x - margin * dx, dy, dx
-
-
-@jit
-def _grow(
-    rules: Rules, margin: int, state: State, dashes: Floats, paths: Ints, count: int, path: int, tip: Floats, last: int
-) -> bool:
-    """Add a dash to a path whose dash before it is `last`, below 0 for none; False where it touches another."""
-    if last < 0:
-        return _place(rules, margin, dashes, paths, count, path, tip, last)
-    directions, weights = _heads(rules, margin, dashes, count, tip, last)
-    if len(weights) == 0:
-        return False
+def _first(rules: Rules, table: Strokes, state: State, tip: Ints, dash: Ints) -> bool:
+    """The first dash of the first path: all that must be free is twice the seed distance away from the border."""
+    low, high = 2 * rules.seed_distance, rules.size - 2 * rules.seed_distance
     for _ in range(TRIES):
-        choice, left = 0, _uniform(state, 0, weights.sum())
-        while left >= weights[choice] and choice < len(weights) - 1:
-            left -= weights[choice]
-            choice += 1
-        tip[2], tip[3] = directions[choice, 0], directions[choice, 1]
-        if _place(rules, margin, dashes, paths, count, path, tip, last):
+        degree = _below(state, DEGREES)
+        kernel = table.kernel[degree, : table.cells[degree]]
+        if len(kernel) == 0:
+            return False
+        top, left = low - kernel[:, 0].min(), low - kernel[:, 1].min()
+        height, width = high - kernel[:, 0].max() - top, high - kernel[:, 1].max() - left
+        if min(height, width) <= 0:
+            return False
+        if _start(rules, table, degree, top + _below(state, height), left + _below(state, width), tip, dash):
             return True
     return False
 
 
 @jit
-def _heads(rules: Rules, margin: int, dashes: Floats, count: int, tip: Floats, last: int) -> tuple[Floats, Floats]:
-    """The directions to the free pixels on a circle around the tip, and their weights: cos² of the turn."""
-    radius = margin + rules.dash
-    directions, weights = np.empty((8 * radius, 2)), np.empty(8 * radius)
-    n, straight = 0, math.cos(math.pi / 2 / rules.continuity)
-    for i in range(*_ahead(rules, radius, tip[0], tip[2])):
-        for j in range(*_ahead(rules, radius, tip[1], tip[3])):
-            y, x = i + 0.5 - tip[0], j + 0.5 - tip[1]
-            if abs(y**2 + x**2 - radius**2) >= radius:  # half a pixel from the circle, as near as makes no difference
-                continue
-            distance = math.sqrt(y**2 + x**2)
-            cosine = (y * tip[2] + x * tip[3]) / distance
-            if cosine > straight and _free(rules, margin, dashes, count, last, i + 0.5, j + 0.5):
-                directions[n, 0], directions[n, 1] = y / distance, x / distance
-                weights[n] = math.cos(rules.continuity * math.acos(min(cosine, 1.0))) ** 2
-                n += 1
-    return directions[:n], weights[:n]
+def _second(rules: Rules, table: Strokes, state: State, tip: Ints, dashes: Ints) -> bool:
+    """The first dash of the second path: at the seed distance from the first, wherever that is."""
+    for _ in range(TRIES):
+        degree, way = _below(state, DEGREES), table.around[_below(state, DEGREES)]
+        y, x = round(dashes[0, 0] + way[0]), round(dashes[0, 1] + way[1])
+        if _start(rules, table, degree, y, x, tip, dashes[1]):
+            return True
+    return False
 
 
 @jit
-def _ahead(rules: Rules, radius: int, place: float, direction: float) -> tuple[int, int]:
-    """The rows, or columns, in which the pixels on the circle lie that have any weight."""
-    span = 2 * radius * math.sin(math.pi / 4 / rules.continuity)  # from the point straight ahead, after the widest turn
-    low = max(place - radius, place + radius * direction - span, rules.border + 0.0)
-    high = min(place + radius, place + radius * direction + span, rules.size - rules.border - 1.0)
-    return math.floor(low - 0.5), math.floor(high + 1.5)
-
-
-@jit
-def _place(
-    rules: Rules, margin: int, dashes: Floats, paths: Ints, count: int, path: int, tip: Floats, last: int
-) -> bool:
-    """Put a dash ahead of the tip and move the tip past it; False, with nothing moved, where it touches another."""
-    y, x, dy, dx = tip[0], tip[1], tip[2], tip[3]
-    far = margin + rules.dash
-    dash = dashes[count]
-    dash[0], dash[1], dash[2], dash[3] = y + margin * dy, x + margin * dx, y + far * dy, x + far * dx
-    paths[count] = path
-    if not (
-        _free(rules, margin, dashes, count, last, dash[0], dash[1])
-        and _free(rules, margin, dashes, count, last, dash[2], dash[3])
-    ):
-        return False
-    reach = _reach(rules, margin)
-    for i in range(count):  # where its ends are away from the others, theirs may still be too near to it
-        if i != last and (
-            _squared(dash, dashes[i, 0], dashes[i, 1]) < reach**2
-            or _squared(dash, dashes[i, 2], dashes[i, 3]) < reach**2
-        ):
+def _distractor(rules: Rules, table: Strokes, state: State, mask: Pixels, tip: Ints, dashes: Ints) -> bool:
+    """A short path anywhere free; False where it got stuck."""
+    for _ in range(TRIES):
+        degree = _below(state, DEGREES)
+        y, x = _free(rules, table, state, mask, degree)
+        if y < 0:
             return False
-    tip[0], tip[1] = y + (far + margin) * dy, x + (far + margin) * dx
+        if _start(rules, table, degree, y, x, tip, dashes[0]):
+            break
+    else:
+        return False
+    for i in range(1, len(dashes)):
+        if not _grow(rules, table, state, mask, tip, dashes[i]):
+            return False
+        _occupy(table, mask, dashes[i - 1])
+    _occupy(table, mask, dashes[-1])
     return True
 
 
 @jit
-def _free(rules: Rules, margin: int, dashes: Floats, count: int, last: int, y: float, x: float) -> bool:
-    """Whether a dash may come to a place: not in the border, nor near one drawn before, but the last of its path."""
-    edge = rules.border + rules.thickness / 2
-    if min(y, x) < edge or max(y, x) > rules.size - edge:
+def _start(rules: Rules, table: Strokes, degree: int, y: int, x: int, tip: Ints, dash: Ints) -> bool:
+    """Put the first dash of a path; False where its head or its pivot is outside the image."""
+    ways = table.starts[degree]
+    head_y, head_x = math.ceil(y + ways[0, 0]), math.ceil(x + ways[0, 1])
+    pivot_y, pivot_x = math.ceil(head_y + ways[1, 0]), math.ceil(head_x + ways[1, 1])
+    if min(head_y, head_x, pivot_y, pivot_x) < 0 or max(head_y, head_x, pivot_y, pivot_x) >= rules.size:
         return False
-    nearest = np.inf
-    for i in range(count):
-        if i != last:
-            nearest = min(nearest, _squared(dashes[i], y, x))
-    return nearest >= _reach(rules, margin) ** 2
+    row = len(table.heads) + degree
+    tip[0], tip[1], tip[2] = pivot_y, pivot_x, row
+    dash[0], dash[1], dash[2] = y, x, row
+    return True
 
 
 @jit
-def _reach(rules: Rules, margin: int) -> float:
-    """How near two dashes may come, middle to middle: both widened by the margin, they do not overlap.
-
-    It is more than half a dash, so that no two cross with all of their ends further apart than this.
-    """
-    return 2 * margin + rules.thickness
+def _free(rules: Rules, table: Strokes, state: State, mask: Pixels, degree: int) -> tuple[int, int]:
+    """A pixel, any with the same chance, around which a first dash finds all free; (-1, -1) where there is none."""
+    kernel, half = table.kernel[degree, : table.cells[degree]], table.mask.shape[1] // 2
+    if len(kernel) == 0:
+        return -1, -1
+    for _ in range(DRAWS):
+        y, x = _below(state, rules.size), _below(state, rules.size)
+        if _is_free(mask, kernel, half, y, x):
+            return y, x
+    found = np.empty((rules.size**2, 2), np.int64)
+    count = 0
+    for y in range(rules.size):
+        for x in range(rules.size):
+            if _is_free(mask, kernel, half, y, x):
+                found[count, 0], found[count, 1] = y, x
+                count += 1
+    if count == 0:
+        return -1, -1
+    chosen = _below(state, count)
+    return found[chosen, 0], found[chosen, 1]
 
 
 @jit
-def _squared(dash: Floats, y: float, x: float) -> float:
-    """The squared distance of a place from a dash."""
-    along_y, along_x = dash[2] - dash[0], dash[3] - dash[1]
-    part = ((y - dash[0]) * along_y + (x - dash[1]) * along_x) / (along_y**2 + along_x**2)
-    part = min(max(part, 0.0), 1.0)
-    return float((y - dash[0] - part * along_y) ** 2 + (x - dash[1] - part * along_x) ** 2)
+def _is_free(mask: Pixels, kernel: Ints, half: int, y: int, x: int) -> bool:
+    i = 0
+    while i < len(kernel) and mask[half + y + kernel[i, 0], half + x + kernel[i, 1]] <= FREE:
+        i += 1
+    return i == len(kernel)
 
 
-# The drawing: dashes at twice the size, reduced by Lanczos' filter; then the markers, pixel by pixel.
+@jit
+def _grow(rules: Rules, table: Strokes, state: State, mask: Pixels, tip: Ints, dash: Ints) -> bool:
+    """Add a dash to a path; False, with nothing added, where it cannot go on."""
+    y, x = math.ceil(tip[0] + table.steps[tip[2], 0]), math.ceil(tip[1] + table.steps[tip[2], 1])
+    weights = np.empty(len(table.heads))
+    total = _weigh(rules, table, mask, y, x, table.turns[tip[2]], weights)
+    if total < NOWHERE:
+        return False
+    for _ in range(TRIES):
+        choice, left = 0, _uniform(state) * total
+        while left >= weights[choice] and choice < len(weights) - 1:
+            left -= weights[choice]
+            choice += 1
+        head_y, head_x = y + table.heads[choice, 0], x + table.heads[choice, 1]
+        if _fits(mask, table.mask[choice], head_y, head_x):
+            tip[0], tip[1], tip[2] = y, x, choice
+            dash[0], dash[1], dash[2] = head_y, head_x, choice
+            return True
+    return False
+
+
+@jit
+def _weigh(rules: Rules, table: Strokes, mask: Pixels, y: int, x: int, turns: Floats, weights: Floats) -> float:
+    """The weights of the heads around a pivot, and their sum: by the turn, and by how free all is within the margin."""
+    half, total = table.mask.shape[1] // 2, 0.0
+    for i in range(len(weights)):
+        head_y, head_x = y + table.heads[i, 0], x + table.heads[i, 1]
+        weights[i] = 0.0
+        if turns[i] > 0 and 0 <= head_y < rules.size and 0 <= head_x < rules.size:
+            occupied = 0
+            for j in range(len(table.disc)):
+                occupied = max(occupied, mask[half + head_y + table.disc[j, 0], half + head_x + table.disc[j, 1]])
+            weights[i] = turns[i] * (1 - occupied / WHITE)
+            total += weights[i]
+    return total
+
+
+@jit
+def _fits(mask: Pixels, stroke: Pixels, y: int, x: int) -> bool:
+    """Whether a stroke and the mask so far overlap little enough."""
+    for i in range(len(stroke)):
+        for j in range(len(stroke)):
+            if mask[y + i, x + j] + stroke[i, j] >= FULL:
+                return False
+    return True
+
+
+@jit
+def _occupy(table: Strokes, mask: Pixels, dash: Ints) -> None:
+    """Add a dash to the mask."""
+    stroke = table.mask[dash[2]]
+    for i in range(len(stroke)):
+        for j in range(len(stroke)):
+            mask[dash[0] + i, dash[1] + j] = max(mask[dash[0] + i, dash[1] + j], stroke[i, j])
 
 
 @jit
 def _draw(
-    rules: Rules, dashes: Floats, paths: Ints, markers: Floats, weights: Grey, starts: Ints, image: Pixels
+    table: Strokes, marks: Pixels, bright: Floats, dashes: Ints, paths: Ints, marked: Ints, image: Pixels
 ) -> None:
-    canvas = np.zeros((2 * rules.size, 2 * rules.size), np.float32)
+    """Merge dashes and markers by the maximum, and stretch from black to white."""
+    size, side = len(image), table.line.shape[1]
+    canvas = np.zeros((size, size))
     for i in range(len(dashes)):
-        _line(canvas, dashes[i], rules.thickness, rules.target if paths[i] < 2 else rules.distractor)
-    small = _halve(_halve(canvas, weights, starts).T.copy(), weights, starts).T
-    for i in range(len(markers)):
-        _disc(small, math.floor(markers[i, 0]), math.floor(markers[i, 1]), rules.marker_radius, rules.marker)
-    # From black, where the filter's negative lobes end too, to white, the brightest pixel: no brightness is cut off.
-    scale = np.float32(255) / small.max()
-    for i in range(rules.size):
-        for j in range(rules.size):
-            image[i, j] = np.uint8(max(small[i, j], np.float32(0)) * scale + np.float32(0.5))
+        y, x, row = dashes[i]
+        _stamp(canvas, table.line[row], y - side // 2, x - side // 2, bright[0 if paths[i] < 2 else 1])
+    side = len(marks)
+    for i in range(len(marked)):
+        y, x = marked[i]
+        top, left = min(max(y - side // 2, 0), size - side), min(max(x - side // 2, 0), size - side)
+        _stamp(canvas, marks[y - top, x - left], top, left, bright[2])
+    scale = WHITE / canvas.max()
+    for i in range(size):
+        for j in range(size):
+            image[i, j] = np.uint8(canvas[i, j] * scale + 0.5)
 
 
 @jit
-def _line(canvas: Grey, dash: Floats, thickness: float, brightness: float) -> None:
-    """Draw a dash, with smooth edges: a pixel is lit by as much of it as is covered, were the dash upright."""
-    y, x = dash[0] + dash[2], dash[1] + dash[3]  # its middle, at twice the size
-    dy, dx = dash[2] - dash[0], dash[3] - dash[1]
-    half = math.hypot(dy, dx)  # its half length, at twice the size
-    reach = half + thickness + 1
-    for i in range(max(0, math.floor(y - reach)), min(len(canvas), math.floor(y + reach) + 1)):
-        for j in range(max(0, math.floor(x - reach)), min(len(canvas), math.floor(x + reach) + 1)):
-            along = abs((i + 0.5 - y) * dy + (j + 0.5 - x) * dx) / half
-            across = abs((i + 0.5 - y) * dx - (j + 0.5 - x) * dy) / half
-            covered = min(max(half + 0.5 - along, 0), 1) * min(max(thickness + 0.5 - across, 0), 1)
-            canvas[i, j] = max(canvas[i, j], np.float32(covered * brightness))
-
-
-@jit
-def _disc(canvas: Grey, y: int, x: int, radius: float, brightness: float) -> None:
-    """Fill the pixels whose middles are within the radius of that of pixel (y, x)."""
-    reach = int(radius)
-    for i in range(max(0, y - reach), min(len(canvas), y + reach + 1)):
-        for j in range(max(0, x - reach), min(len(canvas), x + reach + 1)):
-            if (i - y) ** 2 + (j - x) ** 2 <= radius**2:
-                canvas[i, j] = max(canvas[i, j], np.float32(brightness))
-
-
-@jit
-def _halve(canvas: Grey, weights: Grey, starts: Ints) -> Grey:
-    """From (2·size, width) to (size, width)."""
-    out = np.zeros((len(starts), canvas.shape[1]), np.float32)
-    for i in range(len(starts)):
-        for k in range(weights.shape[1]):
-            for j in range(canvas.shape[1]):
-                out[i, j] += weights[i, k] * canvas[starts[i] + k, j]
-    return out
+def _stamp(canvas: Floats, stamp: Pixels, top: int, left: int, bright: Floats) -> None:
+    """Put a picture with its upper left corner at a place; what is outside the canvas is cut off."""
+    for i in range(max(0, -top), min(len(stamp), len(canvas) - top)):
+        for j in range(max(0, -left), min(len(stamp), len(canvas) - left)):
+            canvas[top + i, left + j] = max(canvas[top + i, left + j], bright[stamp[i, j]])

@@ -27,8 +27,9 @@ def test_spectra_are_those_of_the_weights_and_survive_a_stop(tmp_path: Path, mon
     model = Model(whole.recipe.model.config(load()))
     checkpoint.restore_weights(last_checkpoint(whole), model)
     re, im = whole.spectra()[-1]["eigenvalues"][0]
-    lam = array(model.blocks[0].core.eigenvalues())  # type: ignore[operator]
-    np.testing.assert_allclose(np.array(re) + 1j * np.array(im), lam, atol=1e-6)
+    lam = model.blocks[0].core.eigenvalues()
+    assert lam is not None
+    np.testing.assert_allclose(np.array(re) + 1j * np.array(im), array(lam), atol=1e-6)
     interrupt_at(monkeypatch, 30)
     with pytest.raises(InterruptedRun):
         train_tiny(tmp_path / "stopped")

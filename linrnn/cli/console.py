@@ -1,0 +1,46 @@
+"""What all commands print with: a console for results, one for messages, and progress bars."""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+from linrnn.tasks.base import Progress
+
+REFRESH = 0.1  # seconds
+WIDTH = 150  # of tables in a file or a log, which have no window
+out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDTH)
+log = Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+def say(message: str) -> None:
+    """A line on stderr, marked as coming from linrnn."""
+    log.print(f"[bold red]linrnn:[/bold red] {escape(message)}")
+
+
+@contextmanager
+def bars(console: Console, name: str | None = None) -> Iterator[Progress]:
+    """A bar for each part of a long job, removed at its end; with a name also one for the job before its first part."""
+    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+    parts: dict[str, TaskID] = {}
+    shown: dict[str, float] = {}
+    with Bars(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        if name is not None:
+            parts[""] = progress.add_task(name, total=None)
+
+        def tell(what: str, done: int, total: int) -> None:
+            now = time.perf_counter()
+            if done < total and now - shown.get(what, 0) < REFRESH:
+                return
+            shown[what] = now
+            if what not in parts:
+                parts[what] = progress.add_task(escape(what), total=total)
+            progress.update(parts[what], completed=done, total=total)
+
+        yield tell

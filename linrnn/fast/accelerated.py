@@ -1,0 +1,193 @@
+"""`accelerate`: the same function of the same parameters, arranged for the machine that the model is on."""
+
+import logging
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from linrnn.cores import LRU
+from linrnn.cores.base import output_dtype, values_can_be_read
+from linrnn.fast import blocks, chunks, fused, packing
+from linrnn.fast.blocks import Batch
+from linrnn.fast.chunks import CoreWeights
+from linrnn.fast.encoder import Encoded, encode
+from linrnn.model import Model, mean, pair
+from linrnn.norm import Moments
+from linrnn.recurrence import backend
+from linrnn.util.errors import wrong_value
+
+logger = logging.getLogger(__name__)
+
+
+def accelerate(model: Model, *, compile: bool = True) -> "Model | Accelerated":
+    """A callable that computes what the model computes, faster.
+
+    Call it as the model, and train the model's own parameters through it. On an NVIDIA GPU the blocks of an LRU are
+    fused, scanned over chunks and compiled; blocks of other cores are compiled. Causal LRUs also take packed batches
+    (`packed_length`), on every device. Where none of this applies, it is the model itself, and `reason` says why.
+
+    Args:
+        model: on the device where it will run.
+        compile: use torch.compile, which takes seconds before the first call and makes the calls faster.
+
+    Example:
+        >>> fast = linrnn.fast.accelerate(model)
+        >>> F.cross_entropy(fast(inputs, lengths=lengths), targets).backward()
+    """
+    if reason(model) is None or packs(model) or (compile and _compiles(model)):
+        return Accelerated(model, compile=compile)
+    logger.info("accelerate: the model itself runs: %s", reason(model))
+    return model
+
+
+def reason(model: Model, x: Tensor | None = None, lengths: Tensor | None = None) -> str | None:
+    """Why the blocks of a model are not fused, in words; None where they are.
+
+    Args:
+        x: the input of the first block, if it is known.
+        lengths: the lengths of its sequences.
+    """
+    device = next(model.parameters()).device
+    if unsuitable := _unsuitable(model, lengths):
+        return unsuitable
+    if not backend.triton(device):
+        return f"the kernels need an NVIDIA GPU and Triton, and the model is on {device}"
+    if x is not None and not fused.available(x):
+        return f"the kernels take neither {torch.float64} nor transforms of torch.func, and x is {x.dtype}"
+    return None
+
+
+def _unsuitable(model: Model, lengths: Tensor | None) -> str | None:
+    """The part of `reason` that holds on every device."""
+    cores = [block.core for block in model.blocks if isinstance(block.core, LRU)]
+    if len(cores) < len(model.blocks) or not cores:
+        return f"only LRUs and S5 are fused, and the core is {model.config.core!r}"
+    if len({(type(core), core.recurrent_names, core.C.shape) for core in cores}) > 1:
+        return "the blocks differ in their options, and the weights of all blocks are made at once"
+    if model.config.norm != "batch":
+        return "only batch norm folds into the weights of a core, and the norm is 'layer'"
+    if lengths is not None and cores[0].bidirectional:
+        return "a scan from the end would read padding, which fused blocks do not set to zero"
+    return None
+
+
+def packs(model: Model) -> bool:
+    """Whether `accelerate(model)` takes packed batches."""
+    causal = all(isinstance(block.core, LRU) and not block.core.bidirectional for block in model.blocks)
+    return causal and model.config.documents == 1 and model.config.pooling == "mean"
+
+
+class Accelerated(nn.Module):
+    """What `accelerate` returns; the model inside has the parameters.
+
+    Args:
+        model: the model.
+        compile: as in `accelerate`.
+        fuse: whether blocks are fused where the kernels do not run, by formulas in place of the kernels (for tests).
+        chunk: steps of a chunk; None for the fastest.
+    """
+
+    def __init__(self, model: Model, *, compile: bool = True, fuse: bool = False, chunk: int | None = None) -> None:
+        super().__init__()
+        self.model, self.fuse, self.chunk = model, fuse, chunk
+        self._weights: Callable[..., list[CoreWeights]] = chunks.core_weights
+        self._block: Callable[..., tuple[Tensor, Moments | None]] = blocks.run_block
+        if compile and (fuse or _compiles(model)):
+            self._compile()
+        self.train(model.training)
+
+    def forward(
+        self,
+        inputs: Tensor,
+        *,
+        lengths: Tensor | None = None,
+        resets: Tensor | None = None,
+        packed_length: int | None = None,
+    ) -> Tensor:
+        """As `Model.forward`.
+
+        With `packed_length`, the sequences of a batch are computed end to end in a row of so many steps, at least
+        `linrnn.fast.packing.packed_length(lengths)`; the output is the same.
+        """
+        model = self.model
+        if packed_length is not None:
+            return self._packed(inputs, lengths, resets, packed_length)
+        if not self._fuses(None, lengths) or resets is not None or model.config.pooling == "none":
+            return model(inputs, lengths=lengths, resets=resets)  # type: ignore[no-any-return]
+        pairs = model.config.documents == 2
+        if pairs:
+            inputs, lengths = model.documents(inputs, lengths)
+        inputs, lengths, valid = model.checked(inputs, lengths)
+        dtype = self._dtype()
+        with torch.autocast(inputs.device.type, enabled=False):
+            means = mean(self._fused(encode(model.encoder, inputs, dtype), Batch(valid)), valid)
+        return model.classify(pair(means) if pairs else means)
+
+    def _packed(self, inputs: Tensor, lengths: Tensor | None, resets: Tensor | None, length: int) -> Tensor:
+        model = self.model
+        if not packs(model) or resets is not None:
+            causal = "None, or a causal model of LRUs for one document, with pooling='mean' and without resets"
+            raise wrong_value("packed_length", causal, length)
+        inputs, lengths, _ = model.checked(inputs, lengths)
+        packing.check(lengths, length, lengths is not None and values_can_be_read(lengths))
+        assert lengths is not None
+        packed = packing.pack(inputs, lengths, length)
+        dtype = self._dtype()
+        with torch.autocast(inputs.device.type, enabled=False):
+            encoded = encode(model.encoder, packed.inputs, dtype)
+            if fuses := self._fuses(encoded.x, None):
+                x = self._fused(encoded, Batch(packed.valid, packed.segment, packed.offsets))
+        if not fuses:
+            x = encoded.x
+            for block in model.blocks:
+                x = packing.run_block(block, x, packed)
+        return model.classify(packing.means(x, packed, lengths))
+
+    def _fuses(self, x: Tensor | None, lengths: Tensor | None) -> bool:
+        if self.fuse:
+            return _unsuitable(self.model, lengths) is None
+        return reason(self.model, x, lengths) is None
+
+    def _dtype(self) -> torch.dtype:
+        """The dtype of activations: autocast's if enabled, else the parameters'."""
+        weight = next(self.model.encoder.parameters())
+        return output_dtype(weight, weight.dtype)
+
+    def _fused(self, encoded: Encoded, batch: Batch) -> Tensor:
+        """All blocks: each hands on the moments of its output to the norm of the next."""
+        model, x = self.model, encoded.x
+        layers: Any = [block.core for block in model.blocks]
+        H, N, both = model.config.d_model, model.config.d_state, layers[0].bidirectional
+        on_tensor_cores = chunks.on_tensor_cores(x.device, x.dtype)
+        c = self.chunk or (chunks.chunk_size(x.shape[1], H, N, both) if on_tensor_cores else 1)
+        if batch.offsets is not None:
+            c = min(c, packing.ALIGNMENT)
+        compiled = model.training  # predictions are few: for them the compiler's time is not worth it
+        make, run = (self._weights, self._block) if compiled else (chunks.core_weights, blocks.run_block)
+        weights = make(layers, c, x.dtype)
+        known = fused.moments(x.detach(), batch.valid) if model.training else None
+        for block, of_core in zip(model.blocks, weights, strict=True):
+            x, known = run(block, encoded, of_core, known, batch)
+            encoded = Encoded(x)
+        return x
+
+    def _compile(self) -> None:
+        torch.compiler.reset()  # otherwise an earlier model's shapes count as variable sizes
+        # the compiler warns about each product that it does not tune, and that float32 is not rounded to TensorFloat32
+        logging.getLogger("torch._inductor.select_algorithm").setLevel(logging.ERROR)
+        warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
+        if self._fuses(None, None):
+            # two small graphs: the first is for all layers at once, the second serves every block
+            self._weights = torch.compile(chunks.core_weights, dynamic=False)
+            self._block = torch.compile(blocks.run_block, dynamic=False)
+        else:
+            for block in self.model.blocks:  # the code compiled for the first serves all
+                block.compile(dynamic=False)
+
+
+def _compiles(model: Model) -> bool:
+    on_gpu = next(model.parameters()).device.type == "cuda"
+    return on_gpu and all(block.core.compiles for block in model.blocks)

@@ -1,0 +1,108 @@
+"""An LRU with the norm before it, and if it is the first layer the encoder too, folded into its matrices.
+
+A norm is u = scale ⊙ x + shift, which is linear, and so is the recurrence: the norm needs no pass over memory. Training
+and `Stream` share this form.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn.fast.chunks import CoreWeights
+from linrnn.recurrence import op
+from linrnn.recurrence.affine import affine_scan
+
+
+class Folded(NamedTuple):
+    """y = state_weight·states + skip ⊙ x + offset, where the scan of input_weight·x + input_bias gives the states.
+
+    With chunks, x and y are those of all c steps side by side, and y gains `within_weight`·x.
+    """
+
+    lam: Tensor  # Λ^c, (2, N)
+    input_weight: Tensor  # (2N, c·H); for c > 1 2N rows for each direction
+    input_bias: Tensor  # (2N,); likewise
+    within_weight: Tensor | None  # (c·H, c·H), from the steps of a chunk to its outputs; None for c = 1
+    state_weight: Tensor  # (c·H, 2N for each direction)
+    skip: Tensor | None  # (H,); None for c > 1, where it is in `within_weight`
+    offset: Tensor  # (c·H,)
+    chunk: int
+    directions: int
+
+
+def fold(weights: CoreWeights, scale: Tensor, shift: Tensor, encoder: Tensor | None = None) -> Folded:
+    """The layer on u = scale ⊙ x + shift, each (H,), as a map of x.
+
+    With the matrix of an encoder, (H, features), it is a map of v, where x = encoder·v; `skip` still belongs to x.
+    Call this and `apply` outside of autocast.
+    """
+    dtype, directions = weights.state_weight.dtype, weights.directions
+    blocks = weights.input_weight.unflatten(1, (-1, len(scale)))  # (rows, c, H)
+    scaled, bias = blocks * scale, (blocks * shift).sum((1, 2)).to(dtype)
+    if encoder is not None:
+        scaled = scaled @ encoder.to(scaled.dtype)
+    matrix = scaled.flatten(1).to(dtype)
+    common: Any = (weights.chunk, directions)
+    if weights.chunk == 1:
+        skip, offset = weights.D * scale, weights.D * shift
+        return Folded(weights.lam, matrix, bias, None, weights.state_weight, skip, offset, *common)
+    rows = (directions * 2 * weights.lam.shape[1], len(weights.state_weight))
+    (into, within), (input_bias, offset) = matrix.split(rows), bias.split(rows)
+    return Folded(weights.lam, into, input_bias, within, weights.state_weight, None, offset, *common)
+
+
+def apply(folded: Folded, x: Tensor, offsets: Tensor | None = None) -> Tensor:
+    """y without skip and offset, (batch, L/c, c·H), of x (batch, L, features) from the zero state.
+
+    With offsets, integers (sequences + 1,), x is one packed batch (1, L, features), and sequence i has the steps from
+    offsets[i] to offsets[i + 1], multiples of c.
+    """
+    sequences = len(x) if offsets is None else len(offsets) - 1
+    initial = folded.lam.new_zeros(sequences, *folded.lam.shape)
+    x = x.to(folded.input_weight.dtype)
+    if folded.chunk > 1:
+        return _over_chunks(folded, x, initial, offsets)
+    if folded.directions == 1:
+        given = (x, folded.input_weight, folded.input_bias, folded.lam, initial)
+        states, _ = affine_scan(*given, False, offsets)
+        return F.linear(states.flatten(-2), folded.state_weight)
+    Bu = F.linear(x, folded.input_weight, folded.input_bias).unflatten(-1, folded.lam.shape)
+    forward, backward = (op.scan(Bu, folded.lam, initial, None, reverse, offsets)[0] for reverse in (False, True))
+    C, C_back = folded.state_weight.split(folded.lam.numel(), dim=1)
+    return F.linear(forward.flatten(-2), C) + F.linear(backward.flatten(-2), C_back)
+
+
+def _over_chunks(folded: Folded, x: Tensor, initial: Tensor, offsets: Tensor | None) -> Tensor:
+    """An exclusive scan over chunks gives the state at the start of each; the rest are two matrix products."""
+    assert folded.within_weight is not None
+    batch, length, features = x.shape
+    c = folded.chunk
+    chunks = x.reshape(batch, length // c, c * features)
+    initial = initial.unsqueeze(1).repeat(1, folded.directions, 1, 1)
+    borders = None if offsets is None else offsets // c
+    starts, _ = affine_scan(chunks, folded.input_weight, folded.input_bias, folded.lam, initial, True, borders)
+    factors = (starts.flatten(2).flatten(0, 1), folded.state_weight, chunks.flatten(0, 1), folded.within_weight)
+    return two_products(*factors).view(batch, length // c, -1)  # type: ignore[no-any-return]
+
+
+@torch.library.custom_op("linrnn::two_products", mutates_args=())
+def two_products(x: Tensor, A: Tensor, z: Tensor, B: Tensor) -> Tensor:
+    """x·Aᵀ + z·Bᵀ. An operator, since compilers copy the matrix that the second product adds to."""
+    return torch.mm(x, A.t()).addmm_(z, B.t())
+
+
+@two_products.register_fake
+def _(x: Tensor, A: Tensor, z: Tensor, B: Tensor) -> Tensor:
+    return x.new_empty(len(x), len(A))
+
+
+def _two_products_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+    x, A, z, B = ctx.saved_tensors
+    return grad @ A, grad.t() @ x, grad @ B, grad.t() @ z
+
+
+two_products.register_autograd(
+    _two_products_backward, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs)
+)

@@ -1,0 +1,315 @@
+"""What `accelerate` gives is the function of the model: outputs, gradients and running statistics, in float64."""
+
+import copy
+import logging
+from functools import partial
+from typing import Any, Literal
+from unittest.mock import patch
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import linrnn
+from linrnn import recipes
+from linrnn.fast import Accelerated, accelerate, fused, packs, reason
+from linrnn.fast.kernels import ops
+from linrnn.fast.packing import packed_length
+from tests.fast.helpers import FORMULAS
+from tests.helpers import gradients, relative_error
+
+LENGTHS = torch.tensor([16, 3, 9, 1])
+TOKENS = ("listops", "text", "retrieval", "recall")
+FLOAT64: dict[str, Any] = {"dtype": torch.float64}
+
+
+def small(recipe: str, **changes: Any) -> linrnn.Model:
+    """The model of a recipe with few features, in float64, and with dropout."""
+    settings = recipes.get(recipe).model
+    fields: dict[str, Any] = {"vocabulary": 9} if recipe in TOKENS else {"channels": 3 if recipe == "scifar" else 1}
+    fields |= {"options": {**settings.options, **changes.pop("options", {})}, "mixing": settings.mixing}
+    fields["options"].pop("counters", None)
+    fields |= {"classes": 4, "d_model": 6, "d_state": 5, "depth": 3, "dropout": 0.3} | changes
+    if recipe == "retrieval":
+        fields["documents"] = 2
+    torch.manual_seed(0)
+    return linrnn.Model(linrnn.ModelConfig(**fields)).double()
+
+
+def batch(model: linrnn.Model, padded: bool = False) -> tuple[Tensor, Tensor | None]:
+    config, documents = model.config, () if model.config.documents == 1 else (2,)
+    lengths = LENGTHS.view(-1, *[1 for _ in documents]).expand(4, *documents).contiguous() if padded else None
+    if config.channels is not None:
+        return torch.randn(4, *documents, 16, config.channels, **FLOAT64), lengths
+    assert config.vocabulary is not None
+    return torch.randint(config.vocabulary, (4, *documents, 16)), lengths
+
+
+def everything(model: linrnn.Model, run: Any, *inputs: Any, **options: Any) -> list[Tensor]:
+    """Output, gradients and running statistics."""
+    torch.manual_seed(1)  # the same dropout
+    output = run(*inputs, **options)
+    return [output, *gradients(model, output.square().sum()).values(), *model.buffers()]
+
+
+def assert_equal(
+    model: linrnn.Model, padded: bool, tolerance: float = 1e-9, packed: int | None = None, **how: Any
+) -> None:
+    inputs, lengths = batch(model, padded)
+    twin = copy.deepcopy(model)
+    fast = Accelerated(twin, fuse=True, **how)
+    more = {} if packed is None else {"packed_length": packed}
+    expected = everything(model, model, inputs, lengths=lengths)
+    came = everything(twin, fast, inputs, lengths=lengths, **more)
+    for one, other in zip(came, expected, strict=True):
+        assert relative_error(one, other) < tolerance
+
+
+@pytest.mark.parametrize("recipe", recipes.names())
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+@pytest.mark.parametrize("c", [1, 4])
+def test_every_recipe(recipe: str, padded: bool, c: int) -> None:
+    assert_equal(small(recipe), padded, compile=False, chunk=c)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["causal", "bidirectional"])
+@pytest.mark.parametrize("mixing", ["glu", "half_glu"])
+@pytest.mark.parametrize("parameterization", ["stable_exp", "exp", "real_imag"])
+@pytest.mark.parametrize("normalize", [False, True], ids=["no γ", "γ"])
+def test_every_option(
+    bidirectional: bool, mixing: Literal["glu", "half_glu"], parameterization: str, normalize: bool
+) -> None:
+    options = {"bidirectional": bidirectional, "parameterization": parameterization, "normalize": normalize}
+    for c in (1, 4):
+        assert_equal(small("scifar", mixing=mixing, options=options), False, compile=False, chunk=c)
+
+
+@pytest.mark.parametrize("core", ["lru", "s5"])
+@pytest.mark.parametrize("c", [1, 4])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_packed(core: str, c: int, dropout: float) -> None:
+    """Without dropout, whose masks are drawn in another number for packed batches, all is equal."""
+    model = small("text", core=core, options={}, dropout=dropout) if core == "lru" else _s5(dropout)
+    if dropout == 0:
+        assert_equal(model, True, packed=56, compile=False, chunk=c)
+    inputs, lengths = batch(model, True)
+    first, second = (
+        everything(twin := copy.deepcopy(model), Accelerated(twin, compile=False, fuse=fuse, chunk=c), inputs,
+                   lengths=lengths, packed_length=56)
+        for fuse in (False, True)
+    )  # fmt: skip
+    for one, other in zip(first, second, strict=True):
+        assert relative_error(one, other) < 1e-9
+
+
+def _s5(dropout: float) -> linrnn.Model:
+    config = linrnn.ModelConfig(vocabulary=9, classes=4, d_model=6, d_state=4, depth=2, core="s5", dropout=dropout)
+    return linrnn.Model(config).double()
+
+
+@pytest.mark.parametrize("recipe", ["text", "pathfinder", "pathx"])
+@pytest.mark.parametrize("c", [1, 4])
+def test_through_the_operators(recipe: str, c: int) -> None:
+    """With the kernels replaced by their formulas: what each hands to the next is right."""
+    with patch.object(fused, "available", lambda x: True), patch.multiple(ops, **FORMULAS):
+        assert_equal(small(recipe), False, compile=False, chunk=c)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels run on the GPU itself")
+@pytest.mark.parametrize(
+    ("recipe", "packed"), [("text", True), ("retrieval", False), ("pathfinder", False), ("pathx", False)]
+)
+def test_with_the_kernels_in_the_interpreter(recipe: str, packed: bool) -> None:
+    """All kernels of a step together, in float32, with dropout unless the masks are drawn in another number."""
+    exact = small(recipe, dropout=0.0 if packed else 0.3)
+    inputs, lengths = batch(exact, recipe in TOKENS)
+    model = copy.deepcopy(exact).float()
+    expected = everything(exact, exact, inputs, lengths=lengths)
+    more: dict[str, int] = {"packed_length": 56} if packed else {}
+    with patch("linrnn.recurrence.backend.triton", lambda device: True):
+        fast = Accelerated(model, compile=False, chunk=4)
+        assert reason(model) is None
+        inputs = inputs.float() if inputs.is_floating_point() else inputs
+        came = everything(model, fast, inputs, lengths=lengths, **more)
+    for one, other in zip(came, expected, strict=True):
+        assert relative_error(one, other) < 1e-4
+
+
+def test_only_the_first_norm_takes_a_pass_over_memory() -> None:
+    calls: list[str] = []
+
+    def noted(name: str) -> Any:
+        def formula(*arguments: Any) -> Any:
+            calls.append(name if name != "moments" or arguments[2] is None else "known moments")
+            return FORMULAS[name](*arguments)
+
+        return formula
+
+    model = small("pathfinder")
+    fast = Accelerated(model, compile=False, fuse=True)
+    with patch.object(fused, "available", lambda x: True), patch.multiple(ops, **{n: noted(n) for n in FORMULAS}):
+        fast(batch(model)[0])
+        assert calls == ["moments", *["known moments", "gelu_skip", "glu_skip_moments"] * 3]
+        calls.clear()
+        model.eval()
+        fast(batch(model)[0])
+        assert calls == ["gelu_skip", "glu_skip"] * 3
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # inside the compiler
+@pytest.mark.parametrize("core", ["s4d", "s4"])
+def test_blocks_of_other_cores_share_one_graph(monkeypatch: pytest.MonkeyPatch, core: str) -> None:
+    from torch._dynamo.testing import CompileCounter
+
+    config = linrnn.ModelConfig(vocabulary=5, classes=2, d_model=4, d_state=4, depth=3, core=core)
+    model, tokens, graphs = linrnn.Model(config), torch.randint(5, (2, 16)), CompileCounter()
+    expected = model(tokens)
+    monkeypatch.setattr("linrnn.fast.accelerated._compiles", lambda model: True)
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=graphs))
+    torch.testing.assert_close(accelerate(model)(tokens), expected)
+    assert graphs.frame_count == 1
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside the compiler
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # likewise, where warnings are errors
+@pytest.mark.parametrize("recipe", ["text", "pathfinder", "pathx"])
+@pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
+def test_compiled(recipe: str, packed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two small graphs, of which one serves every block but the first of pixels, whose encoder is folded in."""
+    graphs: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return torch._dynamo.lookup_backend("aot_eager")(graph, inputs)
+
+    if packed and recipe != "text":
+        pytest.skip("only causal models and sequences of many lengths are packed")
+    monkeypatch.setattr(
+        "linrnn.fast.accelerated.torch.compile", partial(torch.compile, backend=backend, fullgraph=True)
+    )
+    with patch.object(fused, "available", lambda x: True), patch.multiple(ops, **FORMULAS):
+        model = small(recipe, dropout=0.0)
+        assert_equal(model, packed, packed=56 if packed else None, chunk=2)
+    assert len(graphs) == 2
+
+
+@pytest.mark.parametrize("recipe", ["text", "pathfinder"])
+def test_half_precision(recipe: str) -> None:
+    """Within rounding of the exact model, and no further from it than the model under autocast."""
+    exact = small(recipe, dropout=0.0, d_model=32, options={"max_phase": 0.3})
+    inputs, _ = batch(exact)
+    truth = everything(exact, exact, inputs)
+    errors = []
+    for fast in (False, True):
+        model = copy.deepcopy(exact).float()
+        model.load_state_dict(exact.state_dict())
+        run = Accelerated(model, compile=False, fuse=True) if fast else model
+        with torch.autocast("cpu", torch.bfloat16):
+            came = everything(model, run, inputs.float() if inputs.is_floating_point() else inputs)
+        errors.append([relative_error(a.double(), b.double()) for a, b in zip(came, truth, strict=True)])
+    for plain, accelerated in zip(*errors, strict=True):
+        assert accelerated < max(0.05, 2 * plain)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, "need an NVIDIA GPU and Triton, and the model is on cpu"),
+        ({"core": "rnn", "options": {}}, "only LRUs and S5 are fused, and the core is 'rnn'"),
+        ({"norm": "layer"}, "only batch norm folds"),
+    ],
+)
+def test_the_reason_in_words(change: dict[str, Any], words: str, caplog: pytest.LogCaptureFixture) -> None:
+    config: dict[str, Any] = {"channels": 1, "classes": 2, "d_model": 4, "d_state": 3, "pooling": "none"}
+    model = linrnn.Model(linrnn.ModelConfig(**config | change))
+    assert words in str(reason(model))
+    with caplog.at_level(logging.INFO):
+        assert accelerate(model) is model
+    assert words in caplog.text
+
+
+def test_blocks_that_differ_are_not_fused() -> None:
+    model: Any = small("scifar")
+    model.blocks[1].core = linrnn.LRU(6, 5, parameterization="exp", **FLOAT64)
+    assert "the blocks differ" in str(reason(model))
+
+
+def test_a_scan_from_the_end_must_not_read_padding() -> None:
+    model = small("pathfinder")
+    with patch("linrnn.recurrence.backend.triton", lambda device: True):
+        assert reason(model) is None
+        assert "would read padding" in str(reason(model, None, LENGTHS))
+
+
+def test_what_does_not_fit_goes_through_the_model() -> None:
+    """Resets, and an output at every step."""
+    config = linrnn.ModelConfig(channels=1, classes=2, d_model=4, d_state=3, depth=2, pooling="none")
+    model, x = linrnn.Model(config), torch.randn(2, 9, 1)
+    resets = torch.rand(2, 9) < 0.3
+    assert torch.equal(Accelerated(model, fuse=True, compile=False)(x, resets=resets), model(x, resets=resets))
+
+
+def test_the_parameters_are_the_models_own() -> None:
+    model = small("text")
+    fast = accelerate(model)
+    assert isinstance(fast, Accelerated)
+    assert packs(model)
+    assert {id(p) for p in fast.parameters()} == {id(p) for p in model.parameters()}
+    with torch.no_grad():
+        model.head.bias.fill_(7)  # type: ignore[operator]
+    inputs, lengths = batch(model.eval(), True)
+    assert float(fast(inputs, lengths=lengths, packed_length=56).detach().mean()) == pytest.approx(7, abs=3)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # inside the compiler
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")
+@pytest.mark.parametrize("compile", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("case", ["pixels", "pixels from both ends", "tokens", "documents", "packed", "half_glu", "s5"])
+def test_on_a_gpu(case: str, dtype: torch.dtype, compile: bool) -> None:
+    """Outputs and gradients of the kernels against float64 on the CPU."""
+    torch.manual_seed(0)
+    tokens = case in ("tokens", "documents", "packed")
+    fields: dict[str, Any] = {"vocabulary": 9} if tokens else {"channels": 3}
+    fields |= {"documents": 2} if case == "documents" else {}
+    fields |= {"mixing": "half_glu"} if case == "half_glu" else {}
+    fields |= {"core": "s5"} if case == "s5" else {}
+    options: dict[str, Any] = {"bidirectional": True} if case == "pixels from both ends" else {}
+    if case != "s5":
+        options |= {"r_min": 0.5, "r_max": 0.99}
+    config = linrnn.ModelConfig(classes=4, d_model=128, d_state=64, depth=3, options=options, **fields)
+    model = linrnn.Model(config)
+    shape = (8, 2, 512) if case == "documents" else (8, 512)
+    inputs = torch.randint(9, shape) if tokens else torch.randn(*shape, 3)
+    lengths = torch.randint(1, 513, shape[:-1]) if tokens else None
+    exact = copy.deepcopy(model).double()
+    truth = exact(inputs if tokens else inputs.double(), lengths=lengths)
+    expected = gradients(exact, truth.square().sum())
+    on_gpu = copy.deepcopy(model).cuda()
+    fast = accelerate(on_gpu, compile=compile)
+    assert isinstance(fast, Accelerated)
+    assert reason(on_gpu) is None
+    packed: dict[str, int] = {}
+    if case == "packed":
+        assert lengths is not None
+        packed["packed_length"] = int(packed_length(lengths)) + 64
+    half = dtype == torch.bfloat16
+    with torch.autocast("cuda", torch.bfloat16, enabled=half):
+        given = None if lengths is None else lengths.cuda()
+        output = fast(inputs.cuda(), lengths=given, **packed)
+    came = gradients(on_gpu, output.float().square().sum())
+    assert relative_error(output.float().cpu(), truth) < (0.05 if half else 1e-4)
+    plain = copy.deepcopy(model).cuda()
+    with torch.autocast("cuda", torch.bfloat16, enabled=half):
+        usual = gradients(plain, plain(inputs.cuda(), lengths=given).float().square().sum())
+    for name, gradient in expected.items():
+        far, near = (relative_error(found[name].cpu(), gradient) for found in (came, usual))
+        assert far < max(0.1 if half else 2e-3, 2.5 * near), name
+
+
+def test_every_parameter_is_trained() -> None:
+    model = small("pathx")
+    output = Accelerated(model, fuse=True, compile=False, chunk=4)(batch(model)[0])
+    output.square().sum().backward()
+    assert all(isinstance(p, nn.Parameter) and p.grad is not None for p in model.parameters())
