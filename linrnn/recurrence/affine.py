@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.recurrence import backend, torch_func
-from linrnn.recurrence.interface import Gradients, Options
+from linrnn.recurrence.interface import Gradients, Options, Solved
 
 
 @torch.library.custom_op("linrnn::affine_scan", mutates_args=())
@@ -53,8 +53,8 @@ def affine_scan_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The parts of `Gradients`: ∂L/∂u, the sums with dλ and the gradient of the bias, and the gradient of initial."""
     kernels, options = backend.kernels(states.device), Options(offsets=offsets, exclusive=exclusive)
-    start = None if exclusive else initial
-    return kernels.scan_backward(grad_states, grad_final, states, lam, start, options, sum_u=True)
+    solved = Solved(states, lam, None if exclusive else initial, options)
+    return kernels.scan_backward(grad_states, grad_final, solved, sum_u=True)
 
 
 @affine_scan.register_fake

@@ -9,21 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrnn.recurrence.interface import Gradients, Options
+from linrnn.recurrence.interface import Gradients, Options, Solved
 from linrnn.recurrence.planes import conj, multiply
 
 Scan = Callable[[Tensor, Tensor, Tensor, Options], tuple[Tensor, Tensor]]
 
 
 def scan_backward(
-    scan: Scan,
-    grad_states: Tensor,
-    grad_final: Tensor,
-    states: Tensor,
-    lam: Tensor,
-    initial: Tensor | None,
-    options: Options,
-    sum_u: bool = False,
+    scan: Scan, grad_states: Tensor, grad_final: Tensor, solved: Solved, sum_u: bool = False
 ) -> Gradients:
     """The gradients of the scan: a scan of the incoming gradient with conj(λ), in the other direction.
 
@@ -33,6 +26,7 @@ def scan_backward(
     Of an exclusive scan, z_k = x_{k-1}: the whole gradient of z_k, ∂L/∂z_k + conj(λ)·g_k, goes to x_{k-1} unless the
     link is cut. So the gradients are an exclusive scan too, and ∂L/∂λ = Σ_k conj(z_k)·g_k.
     """
+    states, lam, initial, options = solved
     if states.shape[1] == 0:
         sums = stack_sums(0 * lam, grad_states, sum_u)  # zero, and part of the graph
         return Gradients(grad_states.clone(), sums, grad_final.clone())

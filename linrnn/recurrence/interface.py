@@ -19,6 +19,15 @@ class Options(NamedTuple):
         return self._replace(reverse=not self.reverse)
 
 
+class Solved(NamedTuple):
+    """A scan and its states: what its gradients need."""
+
+    states: Tensor
+    lam: Tensor
+    initial: Tensor | None  # None for an exclusive scan, whose states contain it
+    options: Options
+
+
 class Gradients(NamedTuple):
     """The gradients of a scan; dλ and the sums of ∂L/∂u come from one reduction and stay in one tensor."""
 
@@ -47,14 +56,5 @@ class Kernels(Protocol):
     def adds_bias(self, u: Tensor, options: Options) -> bool:
         """Whether `scan` adds a bias in less time than the matrix product that gives u."""
 
-    def scan_backward(
-        self,
-        grad_states: Tensor,
-        grad_final: Tensor,
-        states: Tensor,
-        lam: Tensor,
-        initial: Tensor | None,
-        options: Options,
-        sum_u: bool = False,
-    ) -> Gradients:
-        """The gradients of the scan with these options; of an exclusive scan, initial is None."""
+    def scan_backward(self, grad_states: Tensor, grad_final: Tensor, solved: Solved, sum_u: bool = False) -> Gradients:
+        """The gradients of a scan."""

@@ -25,7 +25,7 @@ from numba.extending import intrinsic, models, overload, register_model
 from torch import Tensor
 
 from linrnn.recurrence import derived
-from linrnn.recurrence.interface import Gradients, Options
+from linrnn.recurrence.interface import Gradients, Options, Solved
 from linrnn.util.jit import jit
 
 PROCESS = os.getpid()  # a fork has none of PyTorch's threads
@@ -58,17 +58,10 @@ def adds_bias(u: Tensor, options: Options) -> bool:
     return False
 
 
-def scan_backward(
-    grad_states: Tensor,
-    grad_final: Tensor,
-    states: Tensor,
-    lam: Tensor,
-    initial: Tensor | None,
-    options: Options,
-    sum_u: bool = False,
-) -> Gradients:
+def scan_backward(grad_states: Tensor, grad_final: Tensor, solved: Solved, sum_u: bool = False) -> Gradients:
+    states, lam, initial, options = solved
     if initial is None or options.offsets is not None:
-        return derived.scan_backward(scan, grad_states, grad_final, states, lam, initial, options, sum_u)
+        return derived.scan_backward(scan, grad_states, grad_final, solved, sum_u)
     grad_u = _empty(states.shape, lam.dtype)
     carry = grad_final.clone(memory_format=torch.contiguous_format)
     partials = torch.zeros_like(carry)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from linrnn.recurrence import backend, derived, torch_func
-from linrnn.recurrence.interface import Options
+from linrnn.recurrence.interface import Options, Solved
 from linrnn.util.errors import check_tensor, shape, wrong_type, wrong_value
 
 STORAGE = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -93,7 +93,8 @@ def scan_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of u, lam and initial; of an exclusive scan if initial is None."""
     options = Options(resets, reverse, offsets, exclusive=initial is None)
-    g = backend.kernels(states.device).scan_backward(grad_states, grad_final, states, lam, initial, options)
+    solved = Solved(states, lam, initial, options)
+    g = backend.kernels(states.device).scan_backward(grad_states, grad_final, solved)
     return g.u, g.lam, g.initial
 
 
@@ -118,8 +119,8 @@ def _save(exclusive: bool, ctx: Any, inputs: tuple[Any, ...], output: tuple[Tens
 def _backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
     states, lam, initial, resets, offsets = ctx.saved_tensors
     if initial is not None and offsets is None and torch_func.active():  # gradients may be batches or have tangents
-        options = Options(resets, ctx.reverse)
-        g = torch_func.scan_backward(grad_states, grad_final, states, lam, initial, options)
+        solved = Solved(states, lam, initial, Options(resets, ctx.reverse))
+        g = torch_func.scan_backward(grad_states, grad_final, solved)
         return g.u, g.lam, g.initial, None, None, None
     torch_func.require_reverse_mode()
     gradients = scan_backward(grad_states, grad_final, states, lam, initial, resets, ctx.reverse, offsets)
@@ -137,9 +138,9 @@ def _double_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     *tensors, resets, offsets = ctx.saved_tensors
     inputs: Any = [None if t is None else t.detach().requires_grad_() for t in tensors]
     grad_states, grad_final, states, lam, initial = inputs
-    options = Options(resets, ctx.reverse, offsets, exclusive=initial is None)
+    solved = Solved(states, lam, initial, Options(resets, ctx.reverse, offsets, exclusive=initial is None))
     with torch.enable_grad():
-        g = derived.scan_backward(_differentiable, grad_states, grad_final, states, lam, initial, options)
+        g = derived.scan_backward(_differentiable, grad_states, grad_final, solved)
         wanted = [t for t in inputs if t is not None]
         gradients = torch.autograd.grad((g.u, g.lam, g.initial), wanted, grads, allow_unused=True)
     return *gradients, *[None] * (8 - len(gradients))

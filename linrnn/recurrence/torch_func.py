@@ -14,7 +14,7 @@ from torch._compile import _disable_dynamo
 from torch.autograd import forward_ad
 
 from linrnn.recurrence import derived
-from linrnn.recurrence.interface import Gradients, Options
+from linrnn.recurrence.interface import Gradients, Options, Solved
 from linrnn.recurrence.planes import multiply
 
 
@@ -45,11 +45,9 @@ def scan(u: Tensor, lam: Tensor, initial: Tensor, options: Options) -> tuple[Ten
     return result
 
 
-def scan_backward(
-    grad_states: Tensor, grad_final: Tensor, states: Tensor, lam: Tensor, initial: Tensor, options: Options
-) -> Gradients:
+def scan_backward(grad_states: Tensor, grad_final: Tensor, solved: Solved) -> Gradients:
     """`op.scan_backward`, without offsets."""
-    return derived.scan_backward(scan, grad_states, grad_final, states, lam, initial, options)
+    return derived.scan_backward(scan, grad_states, grad_final, solved)
 
 
 def require_reverse_mode() -> None:
@@ -76,7 +74,7 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
         states, lam, initial, resets = ctx.saved_tensors
-        g = scan_backward(grad_states, grad_final, states, lam, initial, Options(resets, ctx.reverse))
+        g = scan_backward(grad_states, grad_final, Solved(states, lam, initial, Options(resets, ctx.reverse)))
         return g.u, g.lam, g.initial, None, None
 
     @staticmethod

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from linrnn.recurrence import triton_lookback, triton_scan
-from linrnn.recurrence.interface import Gradients, Options
+from linrnn.recurrence.interface import Gradients, Options, Solved
 from linrnn.recurrence.triton_common import Result, Task, sum_partials
 
 # The look-back is faster below so many channels of all sequences, by the bytes of a number, from so many steps on. It
@@ -32,15 +32,8 @@ def adds_bias(u: Tensor, options: Options) -> bool:
     return not options.exclusive and not _few(Task(u, u, u, options))
 
 
-def scan_backward(
-    grad_states: Tensor,
-    grad_final: Tensor,
-    states: Tensor,
-    lam: Tensor,
-    initial: Tensor | None,
-    options: Options,
-    sum_u: bool = False,
-) -> Gradients:
+def scan_backward(grad_states: Tensor, grad_final: Tensor, solved: Solved, sum_u: bool = False) -> Gradients:
+    states, lam, initial, options = solved
     back = options.reversed()
     result = _run(Task(grad_states, lam, grad_final, back, states=states, initial=initial, sum_u=sum_u))
     assert result.partials is not None

@@ -7,7 +7,6 @@ differs from a sequence of a batch only in its first step and its length.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -52,11 +51,7 @@ SCAN_TILES: ScanTiles = {
     8: ((0, ScanTile(8, 32, 1, 6, 128)),),
 }
 SCAN_BACKWARD_TILES: ScanTiles = {
-    2: (
-        (133, ScanTile(8, 128, 2, 6, 128)),
-        (60, ScanTile(32, 128, 4, 5, 128)),
-        (0, ScanTile(32, 64, 2, 6, 128)),
-    ),
+    2: ((133, ScanTile(8, 128, 2, 6, 128)), (60, ScanTile(32, 128, 4, 5, 128)), (0, ScanTile(32, 64, 2, 6, 128))),
     4: ((100, ScanTile(16, 64, 2, 4, 128)), (0, ScanTile(32, 64, 2, 4, 128))),
     8: ((0, ScanTile(8, 32, 1, 4, 128)),),
 }
@@ -64,65 +59,40 @@ SCAN_BACKWARD_TILES: ScanTiles = {
 
 def run(task: Task) -> Result:
     """The states, and for a gradient the sums over the steps of each program."""
-    plan = _plan(task)
+    grid, options = _plan(task)
     states, final = torch.empty_like(task.u), torch.empty_like(task.start)
-    options = task.switches() | plan.options
+    options |= task.switches()
     flags, offsets, length = task.flags(), task.options.offsets, task.u.shape[1]
     partials = None
     if task.states is not None:
-        partials = task.lam.new_empty(task.sequences * task.directions, task.sums, 2, plan.n)
+        partials = task.lam.new_empty(task.sequences * task.directions, task.sums, 2, task.u.shape[-1])
     with on(task.u.device):
         if task.initial is None:
-            options |= {
-                "EXCLUSIVE": task.options.exclusive,
-                "CONJUGATE": task.states is not None,
-                "BIAS": task.bias is not None,
-            }
+            options |= {"EXCLUSIVE": task.options.exclusive, "DIRECTIONS": task.directions}
+            options |= {"CONJUGATE": task.states is not None, "BIAS": task.bias is not None}
             given = (task.u, task.lam, task.bias, task.start, flags, offsets, states, final, task.states, partials)
-            scan_kernel[plan.grid](*given, length, DIRECTIONS=task.directions, **options)
+            scan_kernel[grid](*given, length, **options)
         else:
             options["REVERSE"] = not options["REVERSE"]  # the direction of the scan whose gradient this is
             given = (task.u, task.states, task.lam, task.initial, task.start, flags, offsets, states, final, partials)
-            scan_backward_kernel[plan.grid](*given, length, **options)
+            scan_backward_kernel[grid](*given, length, **options)
     return Result(states, final, partials)
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """How the work is divided among programs."""
-
-    sequences: int
-    directions: int
-    n: int
-    tile: ScanTile
-
-    @property
-    def block(self) -> int:
-        return channels_per_program(self.tile.channels, self.n)
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        return self.sequences * triton.cdiv(self.n, self.block), self.directions
-
-    @property
-    def options(self) -> dict[str, Any]:
-        tile, block = self.tile, self.block
-        warps = max(1, tile.warps * block // tile.channels)
-        shape = {"N": self.n, "STEPS": tile.steps, "BLOCK": block, "PAIRS": block >= 64 * warps}
-        return {**shape, "STAGES": tile.stages, "num_warps": warps, "maxnreg": tile.registers, **FUSED}
-
-
-def _plan(task: Task) -> _Plan:
+def _plan(task: Task) -> tuple[tuple[int, int], dict[str, Any]]:
+    """The grid, and the options that a tile gives."""
     length, n = task.u.shape[1], task.u.shape[-1]
     tiles = SCAN_TILES if task.states is None else SCAN_BACKWARD_TILES
     for programs, tile in tiles[task.u.itemsize]:
-        plan = _Plan(task.sequences, task.directions, n, tile)
+        block = channels_per_program(tile.channels, n)
+        grid = task.sequences * triton.cdiv(n, block), task.directions
         unused = -n % tile.channels  # channels of the last block that another block has too, or that do not exist
         whole = task.options.offsets is None and length % tile.steps <= length // 64  # the other steps are tiles of one
-        fits = unused <= 0.2 * n and (whole or tile.steps <= 32)
-        if programs == 0 or (plan.grid[0] * plan.grid[1] >= programs and fits):
-            return plan
-    raise AssertionError("the last tile is for any number of programs")
+        if programs == 0 or (grid[0] * grid[1] >= programs and unused <= 0.2 * n and (whole or tile.steps <= 32)):
+            break
+    warps = max(1, tile.warps * block // tile.channels)
+    shape = {"N": n, "STEPS": tile.steps, "BLOCK": block, "PAIRS": block >= 64 * warps, "STAGES": tile.stages}
+    return grid, {**shape, "num_warps": warps, "maxnreg": tile.registers, **FUSED}
 
 
 @triton.jit(do_not_specialize=["length"])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from linrnn.recurrence import reference
-from linrnn.recurrence.interface import Gradients, Options
+from linrnn.recurrence.interface import Gradients, Options, Solved
 from linrnn.recurrence.op import carry_dtype
 from linrnn.recurrence.planes import from_planes, to_planes
 
@@ -58,7 +58,7 @@ class Problem:
 
     def backward(self, states: Tensor) -> tuple[Any, ...]:
         initial = None if self.options.exclusive else self.initial
-        return self.grad_states, self.grad_final, states, self.lam, initial, self.options
+        return self.grad_states, self.grad_final, Solved(states, self.lam, initial, self.options)
 
     def exact(self) -> Self:
         """The same rounded numbers in float64 on the CPU."""
@@ -98,9 +98,9 @@ def check(kernels: Any, p: Problem, tolerance: float) -> None:
 
 
 def flat(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments of an operator: without named tuples."""
-    *tensors, options = arguments
-    return *tensors, *options[:3]
+    """The arguments of an operator: without named tuples, and whether the scan is exclusive."""
+    *tensors, last = arguments
+    return (*tensors, *last[:3]) if isinstance(last, Options) else flat((*tensors, *last))
 
 
 def problem(

@@ -19,7 +19,7 @@ from linrnn.recurrence.triton_common import Task
 
 
 def conversions(kernel, task, constants):
-    options = task.switches() | triton_scan._plan(task).options | constants
+    options = task.switches() | triton_scan._plan(task)[1] | constants
     half, single = "u states grad grad_u", "lam initial final grad_final grad_initial partials"
     types = dict.fromkeys(half.split(), "*bf16") | dict.fromkeys(single.split(), "*fp32") | {"length": "i32"}
     types = {name: types.get(name, "constexpr") for name in kernel.arg_names}
@@ -50,7 +50,7 @@ from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import KernelInterface
 
 from linrnn.recurrence import triton_backend, triton_common, triton_lookback, triton_scan
-from linrnn.recurrence.interface import Options
+from linrnn.recurrence.interface import Options, Solved
 
 target = GPUTarget("cuda", 90, 32)
 backend = make_backend(target)
@@ -85,7 +85,7 @@ def run(dtype, resets):
     initial, options = torch.zeros(1, 2, 256, dtype=lam.dtype), Options(resets)
     triton_backend.scan(u, lam, initial, options)
     for sum_u in (False, True):
-        triton_backend.scan_backward(u, initial, u, lam, initial, options, sum_u=sum_u)
+        triton_backend.scan_backward(u, initial, Solved(u, lam, initial, options), sum_u=sum_u)
 
 
 KernelInterface.__getitem__ = lower
@@ -105,7 +105,8 @@ for dtype, (few, module, name) in itertools.product(types, modules):
         run(dtype, resets)
     both = torch.zeros(1, 9, 2, 2, 256, dtype=dtype)
     lam = torch.zeros(2, 256, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
-    triton_backend.scan_backward(both, both[:, 0].to(lam), both, lam, None, Options(exclusive=True), sum_u=True)
+    solved = Solved(both, lam, None, Options(exclusive=True))
+    triton_backend.scan_backward(both, both[:, 0].to(lam), solved, sum_u=True)
 print(len(lowered))
 """
 

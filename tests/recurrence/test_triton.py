@@ -12,7 +12,7 @@ from torch import Tensor
 
 import linrnn
 from linrnn.recurrence import op
-from linrnn.recurrence.interface import Options
+from linrnn.recurrence.interface import Options, Solved
 from tests.recurrence.helpers import Problem, check, error, exclusive_problem, flat, problem, run, worst
 
 gpu_only = pytest.mark.gpu
@@ -158,7 +158,7 @@ def test_long_tiles_where_few_steps_are_left(kernels: ModuleType) -> None:
         from linrnn.recurrence import triton_common, triton_scan
 
         p = problem(1, length, 64, torch.bfloat16, offsets=offsets, device=device)
-        return triton_scan._plan(triton_common.Task(*p.forward)).tile.steps
+        return int(triton_scan._plan(triton_common.Task(*p.forward))[1]["STEPS"])
 
     assert [steps(length) for length in (9, 64, 127, 130, 4000, 4096)] == [32, 64, 32, 64, 64, 64]
     assert steps(4096, [0, 96, 4096]) == 32
@@ -330,7 +330,7 @@ def test_a_constant_input_over_many_tiles(kernels: ModuleType, monkeypatch: pyte
     exact = float(lam[0, 0])
     truth = (1 - exact ** torch.arange(1, length + 1, dtype=torch.float64)) / (1 - exact)
     states, _ = kernels.scan(u, lam, zero, Options())
-    grad_u, sums, _ = kernels.scan_backward(u, zero, states, lam, zero, Options(), sum_u=True)
+    grad_u, sums, _ = kernels.scan_backward(u, zero, Solved(states, lam, zero, Options()), sum_u=True)
     assert error(states[0, :, 0, 0].cpu(), truth) < 1e-6
     assert error(grad_u[0, :, 0, 0].cpu().flip(0), truth) < 1e-6
     assert error(sums[1, 0, 0].cpu(), truth.sum()) < 1e-6
