@@ -6,6 +6,7 @@ from linrnn.model import Model, ModelConfig, ModelState, load
 from linrnn.recipes import register_task
 from linrnn.recurrence import scan, scan_planes
 from linrnn.streaming import Stream
+from linrnn.tasks import Task
 from linrnn.training import Run, resume, train
 
 __version__ = "0.1.0"
@@ -25,6 +26,7 @@ __all__ = [
     "ModelState",
     "Run",
     "Stream",
+    "Task",
     "diagonalize",
     "load",
     "real_form",
