@@ -154,12 +154,15 @@ class Task(Description):
     """A task on sequences: its description, and examples for training, validation and test.
 
     Attributes:
-        train, validation, test: the splits; all others as in a `Description`.
+        train, validation, test: the splits.
+        missing: how many NaN and infinite numbers there were in the data, and where, in words; all other attributes are
+            those of a `Description`.
     """
 
     train: Split
     validation: Split
     test: Split
+    missing: str = "none"
 
     def __post_init__(self) -> None:
         if self.kind == "per-step" and self.train.targets.dtype.kind == "f" and self.target_mean is None:
@@ -238,7 +241,8 @@ class Task(Description):
         train, validation, test = (Split(*part) for part in parts.splits)
         return cls(
             name=name, train=train, validation=validation, test=test, period=period, source=source,
-            note=note or f"{kind} of {train.inputs.shape[1]:,} steps", options=dict(options or {}), **parts.fields,
+            note=note or f"{kind} of {train.inputs.shape[1]:,} steps", options=dict(options or {}),
+            missing=parts.missing, **parts.fields,
         )  # fmt: skip
 
 

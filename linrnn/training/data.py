@@ -1,5 +1,6 @@
 """Examples on the device: a split lives there whole, in its compact type, and a batch is a row of indices."""
 
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,7 +101,7 @@ class _Array(NamedTuple):
 def _on_device(array: NDArray[Any], device: torch.device) -> _Array:
     """An array mapped from a file stays there where the device is the CPU; overlapping windows stay overlapping."""
     whole, rows = parts(array)
-    if overlapping(whole) and min(whole.strides) > 0:
+    if overlapping(whole) and min(whole.strides) >= 0:
         low, high = np.lib.array_utils.byte_bounds(whole)
         flat = np.lib.stride_tricks.as_strided(whole, ((high - low) // whole.itemsize,), (whole.itemsize,))
         strides = tuple(stride // whole.itemsize for stride in whole.strides)
@@ -116,8 +117,9 @@ def _on_device(array: NDArray[Any], device: torch.device) -> _Array:
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:
-    """The same memory; an array that must not be written to is copied."""
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
+    """The same memory, which nobody writes to; PyTorch would warn of an array that must not be written to."""
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        return torch.from_numpy(array)
 
 
 def _pair(

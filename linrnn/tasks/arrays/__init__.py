@@ -20,10 +20,12 @@ Normalization = tuple[tuple[float, ...] | None, tuple[float, ...] | None]
 
 
 class Parts(NamedTuple):
-    """What a task is made of: (inputs, lengths, targets) of each split, and the fields that describe them."""
+    """What a task is made of: (inputs, lengths, targets) of each split, the fields that describe them, and which
+    numbers were missing, in words."""
 
     splits: list[tuple[NDArray[Any], NDArray[np.int64] | None, NDArray[Any]]]
     fields: dict[str, Any]
+    missing: str
 
 
 def prepare(
@@ -79,17 +81,19 @@ def prepare(
         raise wrong_value("channels", f"a name for each of {channels} channels", tuple(columns))
 
     keep, padding = np.ones(len(read.array), bool), False
-    gaps = _no_gaps()
+    gaps, holes = _no_gaps(), []
     if read.array.dtype.kind == "f":
         gaps = statistics.missing(read.array, read.lengths)
         padding = gaps.padding
         _check_missing("inputs", gaps, missing, columns)
+        holes += [f"inputs: {describe_missing(gaps, columns)}"] if gaps.number else []
         if missing == "drop":
             keep[gaps.rows] = False
     target_lengths = read.lengths if kind == "per-step" else None
     if found.numeric:
         absent = statistics.missing(found.array, target_lengths)
         _check_missing("targets", absent, missing, found.labels)
+        holes += [f"targets: {describe_missing(absent, found.labels)}"] if absent.number else []
         keep[absent.rows] = False  # a target that nobody knows is never made up
         if absent.padding:
             found = found._replace(array=_filled(found.array, target_lengths, None))
@@ -127,7 +131,7 @@ def prepare(
     }
     lengths = read.lengths
     parts = [(take(array, rows), None if lengths is None else lengths[rows], take(found.array, rows)) for rows in index]
-    return Parts(parts, fields)
+    return Parts(parts, fields, "; ".join(holes) or "none")
 
 
 def _language(
@@ -167,9 +171,8 @@ def _no_gaps() -> statistics.Missing:
 
 def _check_missing(name: str, found: statistics.Missing, missing: str, columns: Sequence[str] | None) -> None:
     if found.number and missing == "error":
-        raise wrong_value(
-            name, "finite numbers", f"{describe_missing(found, columns)}; missing='mean' or 'drop' goes on"
-        )
+        came = f"{describe_missing(found, columns)}; missing='mean' or missing='drop' goes on"
+        raise wrong_value(name, "finite numbers", came)
 
 
 def describe_missing(found: statistics.Missing, columns: Sequence[str] | None = None) -> str:
@@ -180,7 +183,7 @@ def describe_missing(found: statistics.Missing, columns: Sequence[str] | None = 
     at = [f"{axis} {i}" for axis, i in zip(axes, place, strict=False)]
     if columns is not None and len(columns) > place[-1]:
         at[-1] = f"column {columns[place[-1]]!r}"
-    return f"{found.number:,} that are not, the first {value} at {', '.join(at)}"
+    return f"{found.number:,} that are missing or infinite, the first {value} at {', '.join(at)}"
 
 
 def _training(

@@ -65,9 +65,9 @@ def pad(name: str, sequences: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.i
 
 def ragged(given: object) -> TypeGuard[Sequence[Any]]:
     """Whether these are sequences of different lengths, in a list."""
-    if not isinstance(given, list | tuple) or not all(hasattr(row, "__len__") for row in given):
+    if not isinstance(given, list | tuple) or any(isinstance(row, str | bytes) for row in given):
         return False
-    return len({len(row) for row in given}) > 1
+    return len({len(row) if hasattr(row, "__len__") else None for row in given}) > 1
 
 
 def read_inputs(given: ArrayLike | Sequence[Any], lengths: ArrayLike | None) -> Inputs:
