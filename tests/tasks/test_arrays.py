@@ -212,7 +212,7 @@ def test_missing_values_become_the_mean_of_the_training_split() -> None:
     expected = np.where(np.isfinite(HOLES), HOLES, np.array(task.mean)).astype(np.float32)
     np.testing.assert_array_equal(every(task, "inputs"), expected)
     assert np.isnan(HOLES[2, 1, 0])
-    assert task.missing == "inputs: 3 that are missing or infinite, the first nan at example 2, step 1, channel 0"
+    assert task.missing == "inputs: 3 missing or infinite, the first nan at example 2, step 1, channel 0"
     assert Task.from_arrays(FLOATS, CLASSES, kind="classification").missing == "none"
 
 

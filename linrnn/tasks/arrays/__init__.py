@@ -13,7 +13,17 @@ from linrnn.tasks.arrays.splits import divide
 from linrnn.tasks.arrays.targets import Targets, check_range, read_targets
 from linrnn.util.errors import unknown, wrong_type, wrong_value
 
-__all__ = ["Normalization", "Parts", "Rows", "check_range", "describe_missing", "overlapping", "prepare"]
+__all__ = [
+    "Normalization",
+    "Parts",
+    "Rows",
+    "check_missing",
+    "check_range",
+    "describe_missing",
+    "joined",
+    "overlapping",
+    "prepare",
+]
 
 MISSING = ("error", "mean", "drop")
 Normalization = tuple[tuple[float, ...] | None, tuple[float, ...] | None]
@@ -54,8 +64,7 @@ def prepare(
     """
     if kind not in kinds:
         raise unknown("kind", str(kind), kinds)
-    if missing not in MISSING:
-        raise unknown("missing", str(missing), MISSING)
+    check_missing(missing)
     read = read_inputs(inputs, lengths)
     if read.tokens:
         if tokens is not None:
@@ -105,7 +114,7 @@ def prepare(
         read = read._replace(array=_filled(read.array, read.lengths, fill, owned=read.owned))
     array = _fine(read.array, mean, std)
     if side is not None:
-        array = _joined(array, side, read.lengths)
+        array = joined(array, side, read.lengths)
     target_mean, target_std = None, None
     if found.numeric:
         if target_normalization is None:
@@ -175,6 +184,12 @@ def _check_missing(name: str, found: statistics.Missing, missing: str, columns: 
         raise wrong_value(name, "finite numbers", came)
 
 
+def check_missing(missing: str) -> None:
+    """Raise ValueError unless this is one of the ways to go on."""
+    if missing not in MISSING:
+        raise unknown("missing", str(missing), MISSING)
+
+
 def describe_missing(found: statistics.Missing, columns: Sequence[str] | None = None) -> str:
     """How many numbers are missing, and where the first is."""
     assert found.first is not None
@@ -183,7 +198,7 @@ def describe_missing(found: statistics.Missing, columns: Sequence[str] | None = 
     at = [f"{axis} {i}" for axis, i in zip(axes, place, strict=False)]
     if columns is not None and len(columns) > place[-1]:
         at[-1] = f"column {columns[place[-1]]!r}"
-    return f"{found.number:,} that are missing or infinite, the first {value} at {', '.join(at)}"
+    return f"{found.number:,} missing or infinite, the first {value} at {', '.join(at)}"
 
 
 def _training(
@@ -233,7 +248,7 @@ def _filled(
     return result
 
 
-def _joined(array: NDArray[Any], tokens: NDArray[Any], lengths: NDArray[np.int64] | None) -> NDArray[Any]:
+def joined(array: NDArray[Any], tokens: NDArray[Any], lengths: NDArray[np.int64] | None) -> NDArray[Any]:
     """Numbers and, in a last channel, tokens: 0 after the ends."""
     assert EXACT <= 1 << 24
     mask = statistics.real(lengths, slice(0, len(array)), array.shape[1])

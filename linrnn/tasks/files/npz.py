@@ -95,7 +95,8 @@ def _beside(path: Path) -> dict[str, Path]:
 
 def _zipped(path: Path) -> dict[str, NDArray[Any]]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as opened:
+            file = np.load(opened, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise wrong_value(str(path), "arrays by name, as numpy.savez writes them", "a single array")
             return {name: _member(path, file, name) for name in file.files}

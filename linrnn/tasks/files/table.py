@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from linrnn.tasks import arrays
 from linrnn.tasks.arrays import series
 from linrnn.tasks.base import Split, Task
 from linrnn.tasks.files.columns import Column, Columns, check_names, moments_of, read
@@ -73,6 +74,7 @@ def load(
     named = {"target": _list(target), "columns": _list(columns), "time": _list(time), "group": _list(group)}
     table = read(path, named)
     numbers = [column for column in table.numeric() if column not in (time, group)]
+    arrays.check_missing(missing)
     if horizon is None and not named["target"]:
         raise wrong_value("target", f"one of the columns {', '.join(table.by_name)}", None)
     for option in ("window", "horizon"):
