@@ -52,8 +52,8 @@ class Metric:
 ACCURACY = Metric("accuracy", "accuracy", higher=True, percent=True)
 F1 = Metric("f1", "F1", higher=True, percent=True)
 AVERAGE_PRECISION = Metric("average_precision", "average precision", higher=True, percent=True)
-RMSE = Metric("rmse", "root mean squared error")
-MAE = Metric("mae", "mean absolute error")
+RMSE = Metric("rmse", "RMSE")
+MAE = Metric("mae", "MAE")
 BITS = Metric("bits_per_character", "bits per character")
 
 

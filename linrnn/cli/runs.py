@@ -141,14 +141,15 @@ def listed(folder: Path) -> tuple[list[Row], dict[str, str]]:
     for config in sorted(folder.rglob(CONFIG)):
         run, name = Run.open(config.parent), str(config.parent.relative_to(folder))
         try:
-            found.append(_row(run, name))
+            found.append(row_of(run, name))
         except (ValueError, TypeError, KeyError, OSError) as error:
             if run.checkpoints.is_dir():  # or else a model's folder, or another's
                 unread[name] = " ".join(str(error).split())
     return found, unread
 
 
-def _row(run: Run, name: str) -> Row:
+def row_of(run: Run, name: str) -> Row:
+    """A run in a table of runs."""
     recipe, records, summary = run.recipe, run.metrics(), run.summary
     metric = run.metric
     best: float | None = None

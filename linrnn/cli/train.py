@@ -8,33 +8,42 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from linrnn import recipes as recipe_table
 from linrnn import training
+from linrnn.cli import own
+from linrnn.cli.choices import (
+    BatchSize,
+    Changes,
+    CoreName,
+    LearningRate,
+    Patience,
+    Steps,
+    TaskName,
+    Variant,
+    choose,
+    flags,
+    show,
+)
 from linrnn.cli.console import out
 from linrnn.cli.plugins import Modules, import_modules
-from linrnn.cli.runs import Device
-from linrnn.paper import presets
-from linrnn.training.overrides import override, with_core
+from linrnn.cli.runs import Data, Device
 from linrnn.training.run import Run
+from linrnn.util.errors import wrong_value
 
 
 def train(
-    task: Annotated[str | None, typer.Argument(help="A recipe's name; see `linrnn recipes`.", metavar="[TASK]")] = None,
-    variant: Annotated[
-        str | None, typer.Option(help="Of the task: `retrieval --variant citations` is the task retrieval-citations.")
-    ] = None,
-    core: Annotated[
-        str | None,
-        typer.Option(help=f"Another recurrent layer: {', '.join(presets.names())}, or your own.", metavar="NAME"),
-    ] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Change a field of the recipe; can be repeated.", metavar="FIELD=VALUE"),
-    ] = None,
+    task: TaskName = None,
+    variant: Variant = None,
+    core: CoreName = None,
+    changes: Changes = None,
     out_folder: Annotated[
         Path | None, typer.Option("--out", help="A new folder for the run.  [default: runs/TASK-CORE]", metavar="DIR")
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with a run that was stopped.", metavar="RUN")] = None,
+    data: Data = None,
+    steps: Steps = None,
+    batch_size: BatchSize = None,
+    learning_rate: LearningRate = None,
+    patience: Patience = None,
     seed: Annotated[int | None, typer.Option(help="The same as --set training.seed=SEED.")] = None,
     device: Device = None,
     compiled: Annotated[
@@ -45,9 +54,20 @@ def train(
     ] = "bfloat16",
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar and no summary.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard events too.")] = False,
+    target: own.Target = None,
+    window: own.Window = None,
+    horizon: own.Horizon = None,
+    columns: own.Columns = None,
+    time: own.Time = None,
+    group: own.Group = None,
+    period: own.Period = None,
+    missing: own.Missing = None,
+    kind: own.KindOption = None,
+    rate: own.Rate = None,
+    seconds: own.Seconds = None,
     modules: Modules = None,
 ) -> None:
-    """Train a model by a recipe, or without TASK on a small built-in task (under two minutes on two CPU cores).
+    """Train a model by a recipe; on data of your own; or without TASK on a small built-in task, in two minutes.
 
     **Examples**
 
@@ -56,25 +76,42 @@ def train(
     - `linrnn train scifar --core diag-ring`: a row of the paper's tables, with its ring for this task
     - `linrnn train scifar --seed 1 --set training.batch_size=100`
     - `linrnn train --set model.options.r_max=0.9 --set training.steps=200 --out runs/short-memory`
+    - `linrnn train measurements.npz`: arrays `inputs` and `targets`; the kind of targets is inferred
+    - `linrnn train series.csv --target price --window 512 --horizon 24`: a forecast
+    - `linrnn train sounds/`: a folder of audio files for each class
+    - `linrnn train book.txt`: a model of language, then `linrnn generate runs/book-lru --prompt "Once"`
     - `linrnn train --resume runs/recall-lru`
     - `linrnn train --import my_module --core mine`: a core of your own, registered by my_module.py
     - `torchrun --nproc-per-node 2 -m linrnn train --out runs/two`: two processes share each batch
     """
     import_modules(modules or [])
     how = training.Settings(device=device, compile=compiled, precision=precision, quiet=quiet, tensorboard=tensorboard)
+    options = own.given(
+        target=target, window=window, horizon=horizon, columns=columns, time=time, group=group, period=period,
+        missing=missing, kind=kind, rate=rate, seconds=seconds,
+    )  # fmt: skip
+    short = flags(steps=steps, batch_size=batch_size, learning_rate=learning_rate, patience=patience, seed=seed)
+    first = int(os.environ.get("RANK", "0")) == 0
     if resume is not None:
-        if task or variant or core or changes or out_folder or seed is not None:
+        if task or variant or core or changes or out_folder or short or options:
             raise ValueError("--resume: expected alone, got other choices too: a run goes on as it began")
-        run = training.resume(resume, how)
+        run = training.resume(resume, how, data=data)
     else:
-        recipe = recipe_table.get("-".join(filter(None, (task or recipe_table.DEFAULT, variant))))
-        if core is not None:
-            recipe = with_core(recipe, core)
-        recipe = override(recipe, [*(changes or []), *([] if seed is None else [f"training.seed={seed}"])])
+        if data is not None:
+            raise wrong_value("--data", "only with --resume; otherwise the path is the TASK", data)
+        if out_folder is not None:
+            Run(out_folder).check_new()  # before the data is read
+        asked = [*(changes or []), *short]
+        choice = choose(task, variant, core, asked, options)
         if out_folder is None:
-            out_folder = _free_folder(f"{recipe.task}-{core or recipe.model.core}")
-        run = training.train(recipe, out_folder, how)
-    if not quiet and int(os.environ.get("RANK", "0")) == 0:
+            out_folder = _free_folder(f"{choice.recipe.task}-{core or choice.recipe.model.core}")
+        if not quiet and first:
+            show(choice, asked, core)
+        given: dict[str, Any] = {}
+        if choice.task is not None:
+            given = {"task": choice.task, "data": choice.data, "options": choice.options}
+        run = training.train(choice.recipe, out_folder, how, **given)
+    if not quiet and first:
         _show_summary(run)
 
 

@@ -5,7 +5,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -21,13 +21,14 @@ from linrnn.objectives import Objective, Options
 from linrnn.recipes import Recipe, Suggestion, Training
 from linrnn.tasks.base import Task
 from linrnn.training import checkpoint
+from linrnn.training.about import about_run
 from linrnn.training.checkpoint import Progress
 from linrnn.training.data import Batches, Examples
 from linrnn.training.evaluation import evaluate, guesses
 from linrnn.training.optimizer import make_optimizer, set_rate
 from linrnn.training.processes import Processes, processes
 from linrnn.training.report import Report, waiting
-from linrnn.training.run import Run, about_run
+from linrnn.training.run import Run
 from linrnn.util.errors import wrong_type, wrong_value
 from linrnn.util.provenance import commit, provenance
 
@@ -62,6 +63,7 @@ def train(
     *,
     task: Task | None = None,
     data: str | os.PathLike[str] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Run:
     """Train a recipe from the start, in a new folder.
 
@@ -70,7 +72,8 @@ def train(
         out: the folder.
         settings: how the run is carried out.
         task: the examples; None for the recipe's task of that name.
-        data: the path where `task` was read from, which the run stores for `linrnn eval` and `linrnn train --resume`.
+        data, options: where `task` was read from and how, as of `linrnn.tasks.files.open_data`; the run stores both for
+            `linrnn eval` and `linrnn train --resume`.
 
     Example:
         >>> run = linrnn.train(linrnn.recipes.get("recall"), out="runs/first")
@@ -85,7 +88,8 @@ def train(
     if task is not None:
         recipe = dataclasses.replace(recipe, task=task.name)
     settings = settings or Settings()
-    about = {"data": None if data is None else os.path.abspath(data), "given": task is not None}
+    place = None if data is None else os.path.abspath(data)
+    about = {"given": task is not None, "data": place, "options": dict(options or {})}
     with processes(settings.device) as group:
         return _train(Run(out), recipe, settings, group, task or tasks.load(recipe.task), about)
 

@@ -1,8 +1,6 @@
 """A run's folder: config.json (the recipe), run.json (what the model needs to be used again), metrics.jsonl,
 spectrum.jsonl, checkpoints/, summary.json and pictures."""
 
-import dataclasses
-import importlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -17,11 +15,12 @@ from linrnn import objectives, tasks
 from linrnn.model import Model, ModelConfig
 from linrnn.objectives import Metric, Objective, Options
 from linrnn.recipes import Recipe
+from linrnn.tasks import files
 from linrnn.tasks.base import Description, Task
 from linrnn.training import checkpoint
+from linrnn.training.about import checksum, difference, normalized_as
 from linrnn.util.errors import unknown
 from linrnn.util.files import parts, write
-from linrnn.util.provenance import versions
 
 try:
     import fcntl
@@ -30,7 +29,6 @@ except ImportError:  # Windows has no such locks
 
 CONFIG, METRICS, SUMMARY, CHECKPOINTS = "config.json", "metrics.jsonl", "summary.json", "checkpoints"
 ABOUT, SPECTRUM = "run.json", "spectrum.jsonl"
-WORDS = ("name", "options", "note", "source")  # of a task's description, which do not change what a model computes
 
 
 class Run:
@@ -134,6 +132,21 @@ class Run:
         Args:
             data: where the examples are; None for where they were, or for a task that is known by name.
         """
+        task, description = self._read(data), self.description
+        if (what := difference(task, description)) is not None:
+            raise ValueError(f"data: expected examples like those of {self.folder}, got {what}")
+        return normalized_as(task, description)
+
+    def same_task(self, task: Task | None = None, data: str | os.PathLike[str] | None = None) -> Task:
+        """The very examples that the run was trained on, to go on with; others are an error."""
+        task = self._read(data) if task is None else task
+        known = (self.about or {}).get("checksum")
+        if known not in (None, checksum(task)):
+            what = difference(task, self.description) or "other numbers"
+            raise ValueError(f"data: expected the examples that {self.folder} was trained on, got {what}")
+        return task
+
+    def _read(self, data: str | os.PathLike[str] | None) -> Task:
         about = self.about or {"given": False}
         if not about["given"]:
             if data is not None:
@@ -144,26 +157,7 @@ class Run:
             raise ValueError(f"data: expected the path of the examples of {self.folder}, which were given in Python")
         if not Path(place).exists():
             raise ValueError(f"data: expected the examples of {self.folder} in {place}, where there is nothing")
-        description = self.description
-        task = _open(place, description)
-        differing = [name for name in ("kind", "classes", "channels", "horizon") if _differ(task, description, name)]
-        if differing:
-            name = differing[0]
-            raise ValueError(
-                f"data: expected examples like those of {self.folder}, with {name}={getattr(description, name)}, got "
-                f"{name}={getattr(task, name)} in {place}"
-            )
-        return task
-
-    def same_task(self, task: Task | None, data: str | os.PathLike[str] | None) -> Task:
-        """The very examples that a run was trained on, to go on with; others are an error."""
-        task = self.task(data) if task is None else task
-        if self.about is not None:
-            now, then = (_comparable(each) for each in (task, self.description))
-            if differing := [name for name in then if now[name] != then[name]]:
-                what = f"another {differing[0]}"
-                raise ValueError(f"data: expected the examples that {self.folder} was trained on, got {what}")
-        return task
+        return files.open_data(Path(place), **about["options"])
 
     @property
     def summary(self) -> dict[str, Any] | None:
@@ -240,16 +234,6 @@ class Run:
             file.write(json.dumps(record) + "\n")
 
 
-def about_run(model: Model, task: Task, options: Options) -> dict[str, Any]:
-    """What a model needs to be used again: everything that is not in its weights."""
-    return {
-        "linrnn": versions().get("linrnn"),
-        "model": dataclasses.asdict(model.config),
-        "objective": dataclasses.asdict(options),
-        "task": task.description(),
-    }
-
-
 def load(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> Model:
     """The model in a folder, in eval mode: the best weights of a run, or what `Model.save` wrote.
 
@@ -259,22 +243,6 @@ def load(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> 
     if (Path(folder) / CHECKPOINTS).is_dir():
         return Run.open(folder).model().to(device)
     return models.load(folder, device)
-
-
-def _open(place: str | os.PathLike[str], description: Description) -> Task:
-    read = importlib.import_module("linrnn.tasks.files")
-    task: Task = read.open_data(place, **description.options)
-    return task
-
-
-def _differ(one: Description, other: Description, name: str) -> bool:
-    return bool(getattr(one, name) != getattr(other, name))
-
-
-def _comparable(task: Description) -> dict[str, Any]:
-    """What of a description must be the same, as it is after JSON."""
-    data: dict[str, Any] = json.loads(json.dumps(task.description()))
-    return {name: value for name, value in data.items() if name not in WORDS}
 
 
 def _json(data: object) -> bytes:
