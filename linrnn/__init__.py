@@ -2,11 +2,12 @@
 
 from linrnn import recipes, tasks
 from linrnn.cores import DLR, GRU, LRU, LSTM, RNN, S4, S4D, S5, Core, diagonalize, real_form, register_core
-from linrnn.model import Model, ModelConfig, ModelState, load
+from linrnn.model import Model, ModelConfig, ModelState
 from linrnn.recipes import register_task
 from linrnn.recurrence import scan, scan_planes
 from linrnn.streaming import Stream
-from linrnn.training import Run, resume, train
+from linrnn.tasks import Task
+from linrnn.training import Run, load, resume, train
 
 __version__ = "0.1.0"
 
@@ -25,6 +26,7 @@ __all__ = [
     "ModelState",
     "Run",
     "Stream",
+    "Task",
     "diagonalize",
     "load",
     "real_form",

@@ -28,8 +28,9 @@ class Interface:
     """What a task gives a model: its inputs and outputs.
 
     Attributes:
-        channels: features of each input step, for numbers such as pixels; or
-        vocabulary: the number of symbols, for tokens. Exactly one of the two.
+        channels: features of each input step, for numbers such as pixels.
+        vocabulary: the number of symbols, for tokens. At least one of the two; with both, a step has numbers and a
+            token side by side.
         classes: the width of the output.
         documents: 2 for pairs of documents (retrieval), otherwise 1.
     """
@@ -51,7 +52,8 @@ class Architecture:
         norm: `batch` or `layer`, before each core.
         dropout: probability to drop a feature of a whole sequence.
         pooling: `mean` over the steps that are not padding; `all`, the mean over padding too, which is read like any
-            step, as in a public JAX implementation of the LRU; or `none` for an output at every step.
+            step, as in a public JAX implementation of the LRU; `last`, the last step that is not padding; or `none` for
+            an output at every step.
     """
 
     d_model: int
@@ -62,7 +64,7 @@ class Architecture:
     mixing: Literal["glu", "half_glu"] = "glu"
     norm: Literal["batch", "layer"] = "batch"
     dropout: float = 0.0
-    pooling: Literal["mean", "all", "none"] = "mean"
+    pooling: Literal["mean", "all", "last", "none"] = "mean"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +72,8 @@ class ModelConfig(Architecture, Interface):  # in this order the fields of Inter
     """All that is needed to build a `Model`: the attributes of `Interface` and of `Architecture`."""
 
     def __post_init__(self) -> None:
-        if (self.channels is None) == (self.vocabulary is None):
-            came = f"channels={self.channels}, vocabulary={self.vocabulary}"
-            raise wrong_value("channels, vocabulary", "exactly one of the two", came)
+        if self.channels is None and self.vocabulary is None:
+            raise wrong_value("channels, vocabulary", "at least one of the two", "neither")
         for name in ("channels", "vocabulary", "classes", "d_model", "d_state", "depth"):
             size = getattr(self, name)
             if size is not None:
@@ -85,14 +86,14 @@ class ModelConfig(Architecture, Interface):  # in this order the fields of Inter
         if not 0 <= self.dropout < 1:
             raise wrong_value("dropout", "a probability from 0 to below 1", self.dropout)
         if self.documents == 2 and self.pooling == "none":
-            raise wrong_value("pooling", "'mean' or 'all' for two documents", repr(self.pooling))
+            raise wrong_value("pooling", "'mean', 'all' or 'last' for two documents", repr(self.pooling))
 
 
 class ModelState(NamedTuple):
     """What a causal model keeps between steps: the state of each core, and the sum and number of pooled steps."""
 
     cores: tuple[Tensor, ...]
-    total: Tensor  # (batch, H)
+    total: Tensor  # (batch, H); with pooling="last" the last step instead of the sum
     steps: Tensor  # (batch,)
 
 
@@ -144,10 +145,26 @@ class Block(nn.Module):
         return F.dropout(like.new_ones(count, 1, like.shape[-1]), self.dropout)
 
 
+class NumbersAndTokens(nn.Module):
+    """The encoder of numbers and a token side by side: (..., channels + 1), the last column holding token ids."""
+
+    def __init__(self, channels: int, vocabulary: int, d_model: int) -> None:
+        super().__init__()
+        self.numbers = nn.Linear(channels, d_model)
+        self.tokens = nn.Embedding(vocabulary, d_model)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        numbers, ids = inputs[..., :-1].to(self.numbers.weight.dtype), inputs[..., -1].long()
+        encoded: Tensor = self.numbers(numbers)
+        symbols: Tensor = self.tokens(ids)
+        return encoded + symbols.to(encoded.dtype)
+
+
 class Model(nn.Module):
     """A stack of recurrent blocks between an encoder and a head.
 
-    Input: numbers (batch, length, channels) or integer tokens (batch, length); with two documents (batch, 2, length).
+    Input: numbers (batch, length, channels), integer tokens (batch, length), or both side by side as numbers (batch,
+    length, channels + 1) whose last column holds the tokens; with two documents (batch, 2, length, ...).
     Output: (batch, classes), or with `pooling="none"` (batch, length, classes).
 
     Example:
@@ -160,11 +177,13 @@ class Model(nn.Module):
         self.config = config
         H = config.d_model
         self.encoder: nn.Module
-        if config.vocabulary is not None:
-            self.encoder = nn.Embedding(config.vocabulary, H)
-        else:
+        if config.vocabulary is None:
             assert config.channels is not None
             self.encoder = nn.Linear(config.channels, H)
+        elif config.channels is None:
+            self.encoder = nn.Embedding(config.vocabulary, H)
+        else:
+            self.encoder = NumbersAndTokens(config.channels, config.vocabulary, H)
         self.blocks: Sequence[Block] = nn.ModuleList(Block(config) for _ in range(config.depth))  # type: ignore[assignment]
         if config.documents == 2:
             self.head: nn.Module = nn.Sequential(nn.Linear(4 * H, H), nn.GELU(), nn.Linear(H, config.classes))
@@ -185,7 +204,7 @@ class Model(nn.Module):
             if resets is not None:
                 raise wrong_value("resets", "None for two documents", shape(resets))
             x, valid, _ = self._features(inputs, None, lengths, None)
-            return self.classify(pair(mean(x, valid)))
+            return self.classify(pair(self.pool(x, valid)))
         return self._run(inputs, None, lengths, resets)[0]
 
     def chunk(
@@ -213,8 +232,10 @@ class Model(nn.Module):
         for block, core_state in zip(self.blocks, state.cores, strict=True):
             x, core_state = block.step(x, core_state)
             cores.append(core_state)
-        total, steps = state.total + x, state.steps + 1
-        output = self.head(x) if self.config.pooling == "none" else self.classify(total / steps.unsqueeze(-1))
+        only_last, steps = self.config.pooling == "last", state.steps + 1
+        total = x.to(state.total.dtype) if only_last else state.total + x
+        pooled = total if only_last else total / steps.unsqueeze(-1)
+        output = self.head(x) if self.config.pooling == "none" else self.classify(pooled)
         return output, ModelState(tuple(cores), total, steps)
 
     def initial_state(self, batch: int) -> ModelState:
@@ -245,14 +266,19 @@ class Model(nn.Module):
             raise wrong_value("resets", "None, or a model with pooling='none'", shape(resets))
         x, valid, cores = self._features(inputs, state, lengths, resets)
         if state is not None:
-            total = state.total + _sum(x, valid)
+            total = last(x, valid, state.total) if self.config.pooling == "last" else state.total + _sum(x, valid)
             steps = state.steps + (x.shape[1] if valid is None else valid.sum(1))
             state = ModelState(cores, total, steps)
         if self.config.pooling == "none":
             return self.head(x), state
         if state is not None:
-            return self.classify(state.total / state.steps.clamp(min=1).unsqueeze(-1)), state
-        return self.classify(mean(x, valid)), None
+            count = 1 if self.config.pooling == "last" else state.steps.clamp(min=1).unsqueeze(-1)
+            return self.classify(state.total / count), state
+        return self.classify(self.pool(x, valid)), None
+
+    def pool(self, x: Tensor, valid: Tensor | None) -> Tensor:
+        """(batch, length, H) to (batch, H), over valid steps: their mean, or the last."""
+        return last(x, valid) if self.config.pooling == "last" else mean(x, valid)
 
     def documents(self, inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Two documents (batch, 2, length, ...) as (2·batch, length, ...), and their lengths likewise."""
@@ -289,11 +315,11 @@ class Model(nn.Module):
         inputs = inputs.masked_fill(~valid.view(*valid.shape, *[1] * (inputs.dim() - 2)), 0)
         return (inputs, None, None) if self.config.pooling == "all" else (inputs, lengths, valid)
 
-    def classify(self, mean: Tensor) -> Tensor:
-        """The output for means over steps, in the parameters' dtype: means of long sequences differ too little for
-        the half precision of autocast."""
-        with torch.autocast(mean.device.type, enabled=False):
-            output: Tensor = self.head(mean.to(next(self.parameters()).dtype))
+    def classify(self, pooled: Tensor) -> Tensor:
+        """The output for pooled steps, in the parameters' dtype: means of long sequences differ too little for the half
+        precision of autocast."""
+        with torch.autocast(pooled.device.type, enabled=False):
+            output: Tensor = self.head(pooled.to(next(self.parameters()).dtype))
             return output
 
     def _check_input(self, inputs: Tensor, batch_dims: int) -> None:
@@ -302,17 +328,20 @@ class Model(nn.Module):
         parameter = next(self.parameters())
         if inputs.device != parameter.device:
             raise wrong_value("inputs", f"a tensor on {parameter.device}, as the parameters", f"one on {inputs.device}")
-        if self.config.vocabulary is not None:
+        channels, vocabulary = self.config.channels, self.config.vocabulary
+        if channels is None:
             if inputs.dtype not in (torch.int64, torch.int32):
                 raise wrong_type("inputs", "integer tokens (torch.int64 or torch.int32)", inputs.dtype)
             if inputs.dim() != batch_dims:
                 raise wrong_value("inputs", f"shape ({', '.join(names)})", shape(inputs))
         else:
             autocast = inputs.is_floating_point() and torch.is_autocast_enabled(inputs.device.type)
-            if inputs.dtype != parameter.dtype and not autocast:
+            exact = vocabulary is not None and inputs.dtype == torch.float32  # half precision would round the tokens
+            if inputs.dtype != parameter.dtype and not autocast and not exact:
                 raise wrong_type("inputs", f"{parameter.dtype}, as the parameters", inputs.dtype)
-            if inputs.dim() != batch_dims + 1 or inputs.shape[-1] != self.config.channels:
-                expected = f"shape ({', '.join(names)}, channels) with channels = {self.config.channels}"
+            columns, name = (channels, "channels") if vocabulary is None else (channels + 1, "channels + 1")
+            if inputs.dim() != batch_dims + 1 or inputs.shape[-1] != columns:
+                expected = f"shape ({', '.join(names)}, {name}) with channels = {channels}"
                 raise wrong_value("inputs", expected, shape(inputs))
 
     def _check_state(self, state: ModelState) -> None:
@@ -372,6 +401,21 @@ def mean(x: Tensor, valid: Tensor | None) -> Tensor:
     """(batch, length, H) to (batch, H), over valid steps, in float32 or better."""
     count: Tensor | int = max(x.shape[1], 1) if valid is None else valid.sum(1, keepdim=True).clamp(min=1)
     return _sum(x, valid) / count
+
+
+def last(x: Tensor, valid: Tensor | None, otherwise: Tensor | None = None) -> Tensor:
+    """(batch, length, H) to (batch, H): the last valid step, in float32 or better; `otherwise` (None: zeros) for a
+    sequence without steps."""
+    wide = torch.promote_types(x.dtype, torch.float32) if otherwise is None else otherwise.dtype
+    otherwise = x.new_zeros(len(x), x.shape[2], dtype=wide) if otherwise is None else otherwise
+    if x.shape[1] == 0:
+        return otherwise
+    if valid is None:
+        return x[:, -1].to(wide)
+    steps = torch.arange(x.shape[1], device=x.device)
+    at = torch.where(valid, steps, -1).amax(1).view(-1, 1, 1)
+    picked = x.gather(1, at.clamp(min=0).expand(-1, 1, x.shape[2])).squeeze(1).to(wide)
+    return torch.where(at.squeeze(1) < 0, otherwise, picked)
 
 
 def pair(means: Tensor) -> Tensor:

@@ -12,10 +12,12 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from linrnn import tasks
 from linrnn.cores import CORES
 from linrnn.model import Architecture, ModelConfig
-from linrnn.tasks.base import Source, Task
+from linrnn.tasks.base import STEPWISE, Description, Source, Task
 from linrnn.util.errors import check_new_name, unknown, wrong_type, wrong_value
 
 DEFAULT = "recall"
+LONG = 2_000  # steps, above which slow oscillations are learned better
+LATER = ("patience", "loss", "label_smoothing", "class_weights")  # fields that earlier versions do not know
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +36,7 @@ class ModelSettings(Architecture):
                 raise wrong_type(f"options.{name}", describe(known[name]), repr(value))
         ModelConfig(channels=1, classes=1, **self._fields())  # which checks the values
 
-    def config(self, task: Task) -> ModelConfig:
+    def config(self, task: Description) -> ModelConfig:
         """The model for a task."""
         return ModelConfig(
             channels=task.channels,
@@ -61,6 +63,10 @@ class Training:
         clip: the largest norm of the gradient, or None for no clipping.
         eval_every: steps between evaluations on the validation split.
         seed: of the weights, the batches and dropout.
+        patience: evaluations in a row without improvement after which training stops, or None for all steps.
+        loss: of targets that are numbers, the squared or the absolute error; None for squared.
+        label_smoothing: of classes, the part of the probability that is spread over all classes.
+        class_weights: of classes, `balanced` gives each class the same part of the loss; None weighs examples alike.
     """
 
     steps: int
@@ -72,6 +78,10 @@ class Training:
     clip: float | None = None
     eval_every: int
     seed: int = 0
+    patience: int | None = None
+    loss: Literal["squared", "absolute"] | None = None
+    label_smoothing: float = 0.0
+    class_weights: Literal["balanced"] | None = None
 
     def __post_init__(self) -> None:
         _check_types(self)
@@ -89,6 +99,10 @@ class Training:
             raise wrong_value("warmup", "a part from 0 to 1", self.warmup)
         if not 0 <= self.seed < 2**63:
             raise wrong_value("seed", "from 0 to below 2^63", self.seed)
+        if self.patience is not None and self.patience < 1:
+            raise wrong_value("patience", "at least 1, or none", self.patience)
+        if not 0 <= self.label_smoothing < 1:
+            raise wrong_value("label_smoothing", "a part from 0 to below 1", self.label_smoothing)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +117,12 @@ class Recipe:
         _check_types(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return dataclasses.asdict(self)
+        """For JSON; what was added to recipes later is left out where it has its default."""
+        data = dataclasses.asdict(self)
+        for f in dataclasses.fields(Training):
+            if f.name in LATER and data["training"][f.name] == f.default:
+                del data["training"][f.name]
+        return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Recipe":
@@ -293,3 +311,77 @@ _RECALL = Recipe(  # eigenvalues close to 1, with slow decay and small phase
     ),
 )
 RECIPES = {recipe.task: recipe for recipe in [_RECALL, *_TABLE]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suggestion:
+    """A recipe for a task of one's own, and a sentence for each choice, by the field that was chosen.
+
+    `linrnn.train` takes it as the recipe.
+    """
+
+    recipe: Recipe
+    reasons: Mapping[str, str]
+
+
+def suggest(task: Task) -> Suggestion:
+    """Sizes, eigenvalues, rate, dropout and steps that suit a task's length, size and kind: a place to start from.
+
+    Example:
+        >>> suggestion = linrnn.recipes.suggest(task)
+        >>> print("\n".join(suggestion.reasons.values()))
+        >>> run = linrnn.train(suggestion, task=task, out="runs/mine")
+    """
+    examples, length = len(task.train), max(task.train.inputs.shape[2 if task.documents == 2 else 1], 1)
+    seen, stepwise = examples * length, task.kind in STEPWISE
+    size = next((H for H, most in ((32, 3e4), (64, 1e6), (128, 3e7)) if seen <= most), 256)
+    depth = {32: 2, 64: 2, 128: 4, 256: 6}[size]
+    reasons = {"model.d_model": f"{size} features and states in {depth} blocks, for {seen:,} steps of training data."}
+
+    r_min, r_max = (0.5 if length < 100 else 0.9), round(min(max(1 - 1 / length, 0.9), 0.9999), 4)
+    reach = f"memories of {1 / (1 - r_min):.0f} to {1 / (1 - r_max):,.0f} steps, for sequences of {length:,}."
+    reasons["model.options.r_max"] = f"Eigenvalues start between {r_min:g} and {r_max:g}: {reach}"
+    slow = length > LONG
+    phase = "slow oscillations, since fast ones add up to noise over" if slow else "all oscillations, which suit"
+    reasons["model.options.max_phase"] = f"Phases start in [0, {'π/10' if slow else '2π'}]: {phase} {length:,} steps."
+
+    pooling: Literal["none", "last", "mean"] = "none" if stepwise else "last" if task.kind == "forecast" else "mean"
+    reasons["model.pooling"] = {
+        "none": f"An output at every step, as {task.kind} targets need.",
+        "last": "The output of the last step, where the forecast begins.",
+        "mean": "The mean over all steps, which may all matter to the target.",
+    }[pooling]
+    norm: Literal["batch", "layer"] = "layer" if task.kind == "language" else "batch"
+    reasons["model.norm"] = {
+        "layer": "Layer norm, which generates text as it was trained.",
+        "batch": "Batch norm, as in the paper; it costs nothing once the model is trained.",
+    }[norm]
+    dropout = 0.2 if examples < 500 else 0.1 if examples < 100_000 else 0.0
+    if task.numeric_targets:
+        dropout = min(dropout, 0.1) if examples < 500 else 0.0
+    reasons["model.dropout"] = f"Dropout of {dropout:g} against overfitting, for {examples:,} training examples."
+
+    batch = max(1, min(16 if slow else 32, 1 << max(examples // 4, 1).bit_length() - 1))
+    steps = int(min(max(20 * examples / batch, 500), 20_000))
+    epochs = f"{steps * batch / max(examples, 1):.0f} times each example"
+    reasons["training.steps"] = f"{steps:,} steps of {batch} examples: {epochs}."
+    rate = {32: 0.004, 64: 0.003, 128: 0.002, 256: 0.001}[size]
+    reasons["training.learning_rate"] = (
+        f"A rate of {rate:g}, smaller for larger models; eigenvalues learn at half of it."
+    )
+    evaluations, patience = max(steps // 25, 1), 10
+    reasons["training.patience"] = (
+        f"An evaluation every {evaluations:,} steps; training stops after {patience} without improvement."
+    )
+    options = {"r_min": r_min, "r_max": r_max, "max_phase": math.pi / 10 if slow else 2 * math.pi}
+    recipe = Recipe(
+        task=task.name,
+        model=ModelSettings(
+            d_model=size, d_state=size, depth=depth, options=options, norm=norm, dropout=dropout, pooling=pooling
+        ),
+        training=Training(
+            steps=steps, batch_size=batch, learning_rate=rate, recurrent_factor=0.5, weight_decay=0.05, clip=1.0,
+            eval_every=evaluations, patience=patience,
+        ),
+    )  # fmt: skip
+    return Suggestion(recipe=recipe, reasons=reasons)

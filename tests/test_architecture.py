@@ -15,6 +15,7 @@ LAYERS = (  # from below to above: a module imports from its own layer and from 
     ("cores",),
     ("norm", "model"),
     ("fast",),
+    ("objectives",),
     ("recipes", "paper.presets"),
     ("streaming", "training"),
     ("paper", "bench", "export"),

@@ -24,7 +24,11 @@ CORES = [
     pytest.param({"core": "rnn"}, id="tanh"),
     pytest.param({"core": "rnn", "options": {"nonlinearity": "linear"}}, id="linear"),
 ]
-KINDS = [pytest.param({"channels": 3}, id="pixels"), pytest.param({"vocabulary": 7}, id="tokens")]
+KINDS = [
+    pytest.param({"channels": 3}, id="pixels"),
+    pytest.param({"vocabulary": 7}, id="tokens"),
+    pytest.param({"channels": 3, "vocabulary": 7}, id="both"),
+]
 NORMS = pytest.mark.parametrize("norm", ["batch", "layer"])
 LENGTHS = torch.tensor([9, 0, 4, 1])
 
@@ -34,7 +38,7 @@ LENGTHS = torch.tensor([9, 0, 4, 1])
 @NORMS
 def test_shapes_and_gradients(kind: dict[str, int], core: dict[str, Any], norm: str) -> None:
     inputs = _inputs(kind)
-    for pooling, shape in (("mean", (4, 4)), ("all", (4, 4)), ("none", (4, 9, 4))):
+    for pooling, shape in (("mean", (4, 4)), ("all", (4, 4)), ("last", (4, 4)), ("none", (4, 9, 4))):
         model = _model(**kind, **core, norm=norm, pooling=pooling)
         output = model(inputs, lengths=LENGTHS)
         assert output.shape == shape
@@ -48,7 +52,10 @@ def test_the_block_by_hand(kind: dict[str, int], norm: str, mixing: str) -> None
     model = _model(**kind, norm=norm, mixing=mixing).double().eval()
     _shake(model)
     inputs = _inputs(kind, torch.float64)
-    if "vocabulary" in kind:
+    if len(kind) == 2:
+        x = inputs[..., :3] @ _parameter(model, "encoder.numbers.weight").T + _parameter(model, "encoder.numbers.bias")
+        x = x + _parameter(model, "encoder.tokens.weight")[inputs[..., 3].long()]
+    elif "vocabulary" in kind:
         x = _parameter(model, "encoder.weight")[inputs]
     else:
         x = inputs @ _parameter(model, "encoder.weight").T + _parameter(model, "encoder.bias")
@@ -98,7 +105,7 @@ def test_padding_is_read_like_any_step_where_all_are_pooled(documents: int) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("pooling", ["mean", "none"])
+@pytest.mark.parametrize("pooling", ["mean", "last", "none"])
 @pytest.mark.parametrize("core", [*CORES, pytest.param({"options": {"bidirectional": True}}, id="bidirectional")])
 @NORMS
 def test_padding_changes_nothing(kind: dict[str, int], pooling: str, core: dict[str, Any], norm: str) -> None:
@@ -196,9 +203,9 @@ def test_step_equals_parallel(kind: dict[str, int], core: dict[str, Any], norm: 
 @settings(deadline=None, max_examples=20)
 @given(
     cuts=st.lists(st.integers(0, 9), max_size=4),
-    kind=st.sampled_from([{"channels": 3}, {"vocabulary": 7}]),
+    kind=st.sampled_from([{"channels": 3}, {"vocabulary": 7}, {"channels": 3, "vocabulary": 7}]),
     core=st.sampled_from(["lru", "rnn"]),
-    pooling=st.sampled_from(["mean", "all", "none"]),
+    pooling=st.sampled_from(["mean", "all", "last", "none"]),
 )
 def test_chunks_equal_the_whole(cuts: list[int], kind: dict[str, int], core: str, pooling: str) -> None:
     model = _model(**kind, core=core, pooling=pooling).double().eval()
@@ -213,14 +220,44 @@ def test_chunks_equal_the_whole(cuts: list[int], kind: dict[str, int], core: str
         assert relative_error(torch.cat(outputs, dim=1), model(inputs)) < 1e-10
 
 
-def test_chunks_with_lengths() -> None:
+@pytest.mark.parametrize("pooling", ["mean", "last"])
+def test_chunks_with_lengths(pooling: str) -> None:
     """Sequences that end in different chunks: those that have ended keep their prediction."""
-    model = _model(channels=3).double().eval()
+    model = _model(channels=3, pooling=pooling).double().eval()
     inputs = _inputs({"channels": 3}, torch.float64)
     state = None
     for start, stop in ((0, 3), (3, 7), (7, 9)):
         output, state = model.chunk(inputs[:, start:stop], state, lengths=(LENGTHS - start).clamp(0, stop - start))
     assert relative_error(output, model(inputs, lengths=LENGTHS)) < 1e-10
+
+
+def test_pooling_of_the_last_step() -> None:
+    """The output at the last valid step; a sequence without steps is classified from zeros. Steps and chunks agree."""
+    model, stepwise = (_model(channels=3, pooling=pooling).double().eval() for pooling in ("last", "none"))
+    stepwise.load_state_dict(model.state_dict())
+    inputs = _inputs({"channels": 3}, torch.float64)
+    outputs = stepwise(inputs, lengths=LENGTHS)
+    expected = torch.stack(
+        [outputs[b, n - 1] if n else _parameter(model, "head.bias") for b, n in enumerate(LENGTHS.tolist())]
+    )
+    assert relative_error(model(inputs, lengths=LENGTHS), expected) < 1e-10
+    state = model.initial_state(4)
+    for k in range(9):
+        output, state = model.step(inputs[:, k], state)
+        assert relative_error(output, stepwise(inputs)[:, k]) < 1e-10
+    none = torch.zeros(4, dtype=torch.int64)
+    assert torch.equal(model.chunk(inputs, state, lengths=none)[0], output), "without new steps it keeps the last"
+
+
+def test_numbers_and_tokens_in_half_precision() -> None:
+    """Tokens come as float32, which holds their ids; bfloat16 would round 301 to 302."""
+    model = _model(channels=1, vocabulary=302).bfloat16().eval()
+    tokens = torch.tensor([[300.0], [301.0]])
+    inputs = torch.stack([torch.zeros(2, 1), tokens], dim=-1)
+    one, other = model.encoder(inputs)
+    assert not torch.equal(one, other)
+    assert model(inputs).dtype == torch.bfloat16
+    assert {name for name, _ in model.encoder.named_parameters()} == {"numbers.weight", "numbers.bias", "tokens.weight"}
 
 
 @pytest.mark.parametrize("bidirectional", [False, True], ids=["causal", "bidirectional"])
@@ -426,8 +463,7 @@ def test_the_weights_are_plain_safetensors(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        pytest.param({"channels": None}, ValueError, "channels, vocabulary: expected exactly one", id="no-input"),
-        pytest.param({"vocabulary": 7}, ValueError, "channels, vocabulary: expected exactly one", id="both-inputs"),
+        pytest.param({"channels": None}, ValueError, "channels, vocabulary: expected at least one", id="no-input"),
         pytest.param({"channels": 0}, ValueError, "channels: expected at least 1, got 0", id="channels"),
         pytest.param({"classes": 0}, ValueError, "classes: expected at least 1, got 0", id="classes"),
         pytest.param({"d_model": -1}, ValueError, "d_model: expected at least 1, got -1", id="d_model"),
@@ -440,7 +476,10 @@ def test_the_weights_are_plain_safetensors(tmp_path: Path) -> None:
         pytest.param({"mixing": "mlp"}, ValueError, "mixing: expected 'glu' or 'half_glu', got 'mlp'", id="mixing"),
         pytest.param({"norm": "rms"}, ValueError, "norm: expected 'batch' or 'layer', got 'rms'", id="norm"),
         pytest.param(
-            {"pooling": "max"}, ValueError, "pooling: expected 'mean' or 'all' or 'none', got 'max'", id="pooling"
+            {"pooling": "max"},
+            ValueError,
+            "pooling: expected 'mean' or 'all' or 'last' or 'none', got 'max'",
+            id="pooling",
         ),
         pytest.param({"documents": 3}, ValueError, "documents: expected 1 or 2, got 3", id="documents"),
         pytest.param({"dropout": 1.0}, ValueError, "dropout: expected a probability .*, got 1.0", id="dropout"),
@@ -449,7 +488,7 @@ def test_the_weights_are_plain_safetensors(tmp_path: Path) -> None:
         pytest.param(
             {"documents": 2, "pooling": "none"},
             ValueError,
-            "pooling: expected 'mean' or 'all' for two documents",
+            "pooling: expected 'mean', 'all' or 'last' for two documents",
             id="two-unpooled",
         ),
     ],
@@ -680,7 +719,13 @@ def _model(**config: Any) -> linrnn.Model:
 
 def _inputs(kind: dict[str, Any], dtype: torch.dtype = torch.float32) -> Tensor:
     """Four sequences of nine steps."""
-    return torch.randint(7, (4, 9)) if "vocabulary" in kind else torch.randn(4, 9, 3, dtype=dtype)
+    tokens = torch.randint(7, (4, 9)) if "vocabulary" in kind else None
+    numbers = torch.randn(4, 9, 3, dtype=dtype) if "channels" in kind else None
+    if tokens is None or numbers is None:
+        given = numbers if tokens is None else tokens
+        assert given is not None
+        return given
+    return torch.cat([numbers, tokens.to(dtype).unsqueeze(-1)], dim=-1)
 
 
 def _parameter(model: nn.Module, name: str) -> Tensor:

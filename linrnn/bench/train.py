@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from linrnn import recipes, training
+from linrnn import objectives, recipes, training
 from linrnn.bench import baselines, measure
 from linrnn.bench.measure import Row
 from linrnn.fast import packing
@@ -135,7 +135,8 @@ def prepare(case: Case, device: torch.device, compiled: bool = True) -> Callable
     optimizer = make_optimizer(model, plan)
     set_rate(optimizer, plan, plan.steps // 2)
     examples, settings = Examples(case.task, case.task.train, device), training.Settings(compile=compiled)
-    advance, _ = steps_of(model, optimizer, examples, plan, device, settings, training.Processes())
+    objective = objectives.of(case.task, device=device)
+    advance, _ = steps_of(model, optimizer, examples, objective, plan, device, settings, training.Processes())
     indices = torch.arange(plan.batch_size, device=device)
     return lambda: advance(indices)
 

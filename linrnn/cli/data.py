@@ -13,8 +13,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from linrnn import tasks
+from linrnn.cli import own
 from linrnn.cli.console import bars, out, say
-from linrnn.tasks import archive, download, store
+from linrnn.tasks import archive, describe, download, store
 from linrnn.tasks import show as examples_of
 from linrnn.tasks.base import SPLITS, Progress, Source, Task
 from linrnn.util.errors import unknown, wrong_value
@@ -121,30 +122,58 @@ def make(
 
 @app.command()
 def show(
-    task: Name,
+    task: Annotated[str, typer.Argument(help="A task, or a file or folder of one's own.", metavar="TASK|PATH")],
     split: Part = "train",
-    examples: Annotated[int | None, typer.Option(min=1, help="How many.  [default: 32 pictures or 3 texts]")] = None,
+    examples: Annotated[
+        int | None, typer.Option(min=1, help="How many.  [default: 32 pictures, 6 curves or 3 texts]")
+    ] = None,
     out_file: Annotated[
-        Path | None, typer.Option("--out", help="A PNG file, for pixels.  [default: TASK.png]", metavar="FILE")
+        Path | None,
+        typer.Option("--out", help="A PNG file, for pixels and numbers.  [default: TASK.png]", metavar="FILE"),
     ] = None,
     variant: Variant = None,
+    target: own.Target = None,
+    window: own.Window = None,
+    horizon: own.Horizon = None,
+    columns: own.Columns = None,
+    time: own.Time = None,
+    group: own.Group = None,
+    period: own.Period = None,
+    missing: own.Missing = None,
+    kind: own.KindOption = None,
+    rate: own.Rate = None,
+    seconds: own.Seconds = None,
 ) -> None:
-    """Some examples with their labels: pixels as a picture, tokens as text.
+    """Some examples with their targets: pixels and numbers as a picture, tokens as text; of a file of one's own also
+    its shapes, classes, lengths and missing values.
 
     **Examples**
 
     - `linrnn data show pathfinder --out pathfinder.png`
     - `linrnn data show text --split test --examples 5`
+    - `linrnn data show readings.csv --target price --window 512 --horizon 24`
     """
-    source = _source(task, variant)
-    loaded = tasks.load(source.name)
+    options = own.given(
+        target=target, window=window, horizon=horizon, columns=columns, time=time, group=group, period=period,
+        missing=missing, kind=kind, rate=rate, seconds=seconds,
+    )  # fmt: skip
+    if own.is_file(task, tasks.TASKS) and variant is None:
+        loaded = describe.open_to_look(task, **options)
+        for line in describe.describe(loaded).lines():
+            out.print(escape(line), soft_wrap=True, highlight=False)
+    else:
+        source = _source(task, variant)
+        if options:
+            raise wrong_value(f"--{next(iter(options))}", "only for a file of one's own", source.name)
+        loaded = tasks.load(source.name)
     if loaded.channels is None:
         if out_file is not None:
-            raise wrong_value("--out", "only for pixels, as text is printed", out_file)
+            raise wrong_value("--out", "only for pixels and numbers, as text is printed", out_file)
         _print_texts(loaded, split, examples or 3)
     else:
-        path = out_file or Path(f"{source.name}.png")
-        examples_of.picture(loaded, split, examples_of.choose(loaded, split, examples or 32).tolist(), path)
+        path = out_file or Path(f"{loaded.name}.png")
+        count = examples or (32 if loaded.train.inputs.dtype == np.uint8 else 6)
+        examples_of.picture(loaded, split, examples_of.choose(loaded, split, count).tolist(), path)
         out.print(escape(str(path)), soft_wrap=True)
 
 
@@ -235,10 +264,10 @@ def _report(source: Source, seconds: float) -> None:
 def _print_texts(task: Task, split: Literal["train", "validation", "test"], count: int) -> None:
     out.print(f"[bold]{task.name}[/bold], {split}: {escape(task.note)}")
     for example in examples_of.choose(task, split, count).tolist():
-        target = int(getattr(task, split).targets[example])
         lengths = " and ".join(f"{n:,}" for n in examples_of.lengths_of(task, split, example))
-        name = examples_of.label(task, target)
-        out.print(f"\n[bold]example {example:,}[/bold]: {name}, {lengths} steps", highlight=False)
+        name = examples_of.answer(task, split, example)
+        said = escape(", ".join([*([name] if name else []), f"{lengths} steps"]))
+        out.print(f"\n[bold]example {example:,}[/bold]: {said}", highlight=False)
         width = out.width - 4
         for number, document in enumerate(examples_of.text(task, split, example, LINES * width), start=1):
             for begin in range(0, len(document), width):

@@ -14,7 +14,7 @@ from linrnn.fast import blocks, chunks, fused, packing
 from linrnn.fast.blocks import Batch
 from linrnn.fast.chunks import CoreWeights
 from linrnn.fast.encoder import Encoded, encode
-from linrnn.model import Model, mean, pair
+from linrnn.model import Model, pair
 from linrnn.norm import Moments
 from linrnn.recurrence import backend
 from linrnn.util.errors import wrong_value
@@ -123,8 +123,8 @@ class Accelerated(nn.Module):
         inputs, lengths, valid = model.checked(inputs, lengths)
         dtype = self._dtype()
         with torch.autocast(inputs.device.type, enabled=False):
-            means = mean(self._fused(encode(model.encoder, inputs, dtype), Batch(valid)), valid)
-        return model.classify(pair(means) if pairs else means)
+            pooled = model.pool(self._fused(encode(model.encoder, inputs, dtype), Batch(valid)), valid)
+        return model.classify(pair(pooled) if pairs else pooled)
 
     def _packed(self, inputs: Tensor, lengths: Tensor | None, resets: Tensor | None, length: int) -> Tensor:
         model = self.model

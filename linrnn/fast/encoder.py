@@ -24,8 +24,10 @@ class Encoded(NamedTuple):
 
 
 def encode(encoder: nn.Module, inputs: Tensor, dtype: torch.dtype) -> Encoded:
-    """The encoder's output in `dtype`: of numbers, v is the numbers and a 1 for the bias; of tokens, one-hot."""
-    assert isinstance(encoder, nn.Linear | nn.Embedding)
+    """The encoder's output in `dtype`: of numbers, v is the numbers and a 1 for the bias; of tokens, one-hot. Numbers
+    and tokens side by side have no factors."""
+    if not isinstance(encoder, nn.Linear | nn.Embedding):
+        return Encoded(encoder(inputs).to(dtype))
     columns = encoder.in_features + 1 if isinstance(encoder, nn.Linear) else encoder.num_embeddings
     if dtype.itemsize > 2 or columns > MOST_COLUMNS:
         return Encoded(encoder(inputs).to(dtype))

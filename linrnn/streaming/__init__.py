@@ -65,7 +65,10 @@ class Stream:
             states = torch.stack(cores)
             self._state = ModelState(tuple(states), total, steps)
             eps = model.blocks[0].norm.eps if model.config.norm == "layer" else 0.0
-            step = kernels.stepper(self._weights, states, total, steps, eps, model.config.pooling != "none")
+            mean = model.config.pooling in ("mean", "all")
+            step = kernels.stepper(self._weights, states, total, steps, eps, mean)
+            if model.config.pooling == "last":
+                step = _keeping_last(step, total)
         else:
             step = kernels.layer_stepper(self._weights, self._state)
         self._step = step
@@ -156,6 +159,8 @@ def _kernels(model: Model | Core, batch: int, dtype: torch.dtype) -> ModuleType 
     cores = [block.core for block in model.blocks] if isinstance(model, Model) else [model]
     if not cores or not all(isinstance(core, LRU) for core in cores):
         return None
+    if isinstance(model, Model) and None not in (model.config.channels, model.config.vocabulary):
+        return None  # the kernels read numbers or a token, not both
     parameter = next(model.parameters())
     if parameter.device.type == "cpu" and dtype == carry_dtype(parameter.dtype):
         from linrnn.streaming import cpu
@@ -177,7 +182,7 @@ def _no_inputs(model: Model | Core, batch: int) -> Tensor:
         return parameter.new_zeros(batch, model.d_model)
     if model.config.channels is None:
         return parameter.new_zeros(batch, dtype=torch.int64)
-    return parameter.new_zeros(batch, model.config.channels)
+    return parameter.new_zeros(batch, model.config.channels + (model.config.vocabulary is not None))
 
 
 def _check_input(model: Model | Core, inputs: Tensor) -> None:
@@ -185,6 +190,16 @@ def _check_input(model: Model | Core, inputs: Tensor) -> None:
         model._check_input(inputs, 1)
     else:
         model._check_input("inputs", inputs, ("batch", "d_model"))
+
+
+def _keeping_last(step: Callable[[Tensor], Tensor], total: Tensor) -> Callable[[Tensor], Tensor]:
+    """A step of a kernel that adds to a total, for pooling="last": the total is the last step alone."""
+
+    def fresh(inputs: Tensor) -> Tensor:
+        total.zero_()
+        return step(inputs)
+
+    return fresh
 
 
 def _own_stepper(model: Any, state: ModelState | Tensor, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:

@@ -1,10 +1,20 @@
-"""Tasks: classification of long sequences, one file each."""
+"""Tasks: what is learned from which sequences, one file each; those of one's own are `Task.from_arrays` and files."""
 
 from linrnn.tasks import citations, listops, pathfinder, pathx, recall, retrieval, scifar, scifar_grey, store, text
-from linrnn.tasks.base import Source, Split, Task
+from linrnn.tasks.base import Description, Source, Split, Task, restore_description, task_description
 from linrnn.util.errors import check_new_name, unknown, wrong_type, wrong_value
 
-__all__ = ["Source", "Split", "Task", "load", "names", "register"]
+__all__ = [
+    "Description",
+    "Source",
+    "Split",
+    "Task",
+    "load",
+    "names",
+    "register",
+    "restore_description",
+    "task_description",
+]
 
 TASKS: dict[str, Source] = {
     source.name: source

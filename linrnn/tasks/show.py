@@ -1,4 +1,4 @@
-"""What examples look like: pixels as a picture, tokens as text."""
+"""What examples look like: pixels as pictures, numbers as curves, tokens as text."""
 
 import io
 import math
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linrnn.tasks.base import Task
+from linrnn.util import style
 from linrnn.util.errors import wrong_value
 from linrnn.util.files import write
 
@@ -26,6 +27,8 @@ CLASSES: dict[str, Sequence[str]] = {  # in the words of those who made the data
 }
 WIDTH = 11.2  # inches, of 8 small or 4 large pictures side by side
 LARGE = 100  # pixels on a side
+CURVES = 8  # channels that are drawn
+POINTS = 4000  # of a curve that are drawn
 
 
 def choose(task: Task, split: Literal["train", "validation", "test"], count: int) -> NDArray[np.int64]:
@@ -38,14 +41,32 @@ def choose(task: Task, split: Literal["train", "validation", "test"], count: int
 
 def label(task: Task, target: int) -> str:
     """A class in words."""
+    if task.labels is not None and not task.numeric_targets:
+        return task.labels[target]
     return CLASSES[task.name][target] if task.name in CLASSES else str(target)
 
 
+def answer(task: Task, split: Literal["train", "validation", "test"], example: int) -> str:
+    """The target of an example in words; nothing where there is one at each step."""
+    target = getattr(task, split).targets[example]
+    if task.kind == "classification":
+        return label(task, int(target))
+    if task.kind == "multi-label":
+        return ", ".join(label(task, int(i)) for i in np.flatnonzero(target)) or "no label"
+    if task.kind == "regression":
+        names = task.labels or [""] * task.outputs
+        return ", ".join(f"{name} {number:.4g}".strip() for name, number in zip(names, target, strict=True))
+    return ""
+
+
 def picture(task: Task, split: Literal["train", "validation", "test"], examples: Sequence[int], path: Path) -> None:
-    """Draw examples of pixels, with their classes above, into a PNG file."""
+    """Draw examples of pixels or numbers, with their targets, into a PNG file."""
     from matplotlib.figure import Figure
 
-    pixels, targets = getattr(task, split).inputs, getattr(task, split).targets
+    pixels = getattr(task, split).inputs
+    if pixels.dtype != np.uint8:
+        _curves(task, split, examples, path)
+        return
     side = math.isqrt(pixels.shape[1])
     shape = (side, side) if side * side == pixels.shape[1] else (1, pixels.shape[1])
     across = 8 if side < LARGE else 4
@@ -58,7 +79,63 @@ def picture(task: Task, split: Literal["train", "validation", "test"], examples:
     for panel, example in zip(panels, examples, strict=False):
         image = np.asarray(pixels[example]).reshape(*shape, -1)
         panel.imshow(image if image.shape[2] == 3 else image[..., 0], cmap="gray", vmin=0, vmax=255)
-        panel.set_title(label(task, int(targets[example])), fontsize=10)
+        panel.set_title(answer(task, split, example), fontsize=10)
+    _save(figure, path)
+
+
+def _curves(task: Task, split: Literal["train", "validation", "test"], examples: Sequence[int], path: Path) -> None:
+    """Each example in a panel: its channels over the steps, in units of their deviation, and what is to be learned."""
+    assert task.channels is not None
+    part = getattr(task, split)
+    columns = 1 if len(examples) == 1 else 2
+    figure, axes = style.subplots(-(-len(examples) // columns), columns, width=WIDTH / columns, height=2.0)
+    figure.suptitle(f"{task.name}, {split}: {task.note}", fontsize=10, wrap=True)
+    figure.supxlabel("step", fontsize=9)
+    figure.supylabel("number, in units of its deviation", fontsize=9)
+    mean, std = np.array(task.mean or (0.0,) * task.channels), np.array(task.std or (1.0,) * task.channels)
+    names = task.columns or [f"channel {i}" for i in range(task.channels)]
+    chosen = _drawn(task)
+    for panel in axes.flat[len(examples) :]:
+        panel.set_visible(False)
+    for panel, example in zip(axes.flat, examples, strict=False):
+        steps = lengths_of(task, split, example)[0]
+        stride = max(1, steps // POINTS)
+        numbers = (np.asarray(part.inputs[example])[:steps:stride, : task.channels] - mean) / std
+        for colour, channel in zip(style.COLOURS, chosen, strict=False):
+            panel.plot(np.arange(0, steps, stride), numbers[:, channel], color=colour, lw=0.8, label=names[channel])
+        _draw_targets(task, panel, np.asarray(part.targets[example]), steps, chosen)
+        panel.set_title(answer(task, split, example), fontsize=10)
+    if len(chosen) > 1 or task.kind in ("forecast", "per-step"):
+        axes.flat[0].legend(fontsize=7, loc="upper left")
+    _save(figure, path)
+
+
+def _drawn(task: Task) -> list[int]:
+    """The channels that are drawn: the first ones, and of a forecast first the ones that are forecast."""
+    assert task.channels is not None
+    names = list(task.columns or ())
+    known = [names.index(name) for name in task.labels or () if name in names] if task.kind == "forecast" else []
+    return (known + [i for i in range(task.channels) if i not in known])[: min(CURVES, task.channels)]
+
+
+def _draw_targets(task: Task, panel: Any, target: NDArray[Any], steps: int, chosen: list[int]) -> None:
+    if task.kind == "forecast":
+        scaled = (target - np.array(task.target_mean)) / np.array(task.target_std)
+        names, after = task.columns or (), np.arange(steps, steps + len(scaled))
+        for i, name in enumerate((task.labels or ("",) * task.outputs)[:CURVES]):
+            place = chosen.index(names.index(name)) if name in names and names.index(name) in chosen else i
+            panel.plot(after, scaled[:, i], color=style.COLOURS[place % len(style.COLOURS)], lw=1.6, ls=":")
+        panel.axvline(steps - 0.5, color=style.BLACK, lw=0.6)
+    elif task.kind == "per-step":
+        side = panel.twinx()
+        values = target[:steps] if target.ndim == 1 else target[:steps, 0]
+        side.step(np.arange(steps), values, color=style.BLACK, lw=0.8, where="mid")
+        side.set_ylabel("target", fontsize=7)
+        if target.ndim == 1 and task.classes <= CURVES:
+            side.set_yticks(range(task.classes), [label(task, i) for i in range(task.classes)], fontsize=7)
+
+
+def _save(figure: Any, path: Path) -> None:
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=120)
     write(path, data.getvalue())
@@ -75,7 +152,7 @@ def lengths_of(task: Task, split: Literal["train", "validation", "test"], exampl
     """The real steps of each document of an example."""
     lengths = getattr(task, split).lengths
     if lengths is None:
-        return [getattr(task, split).inputs.shape[-1]] * task.documents
+        return [getattr(task, split).inputs.shape[-1 if task.channels is None else -2]] * task.documents
     return [int(n) for n in np.ravel(lengths[example])]
 
 

@@ -2,6 +2,6 @@
 
 from linrnn.training.loop import InterruptedRun, NonFiniteLossError, Settings, resume, train
 from linrnn.training.processes import Processes
-from linrnn.training.run import Run
+from linrnn.training.run import Run, load
 
-__all__ = ["InterruptedRun", "NonFiniteLossError", "Processes", "Run", "Settings", "resume", "train"]
+__all__ = ["InterruptedRun", "NonFiniteLossError", "Processes", "Run", "Settings", "load", "resume", "train"]

@@ -30,8 +30,9 @@ class Progress:
 
     step: int = 0  # steps done
     seconds: float = 0.0  # of training, over all sessions
-    best_step: int = 0  # where validation accuracy was best; 0: not evaluated yet
-    best_accuracy: float = -1.0
+    best_step: int = 0  # where validation was best; 0: not evaluated yet
+    best: float | None = None  # the first metric there
+    stale: int = 0  # evaluations since then
 
 
 def path_of(folder: Path, step: int) -> Path:
@@ -75,7 +76,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], Progress]:
 
 
 def best_step(path: Path) -> int:
-    """Where validation accuracy was best when a checkpoint was written; its tensors are not read."""
+    """Where validation was best when a checkpoint was written; its tensors are not read."""
     with _opened(path) as (_, progress):
         return progress.best_step
 
@@ -87,9 +88,17 @@ def _opened(path: Path) -> Iterator[tuple[Any, Progress]]:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
                 raise ValueError(f"{path}: expected a {FORMAT!r}, got {metadata.get('format', 'something else')!r}")
-            yield file, Progress(**json.loads(metadata["progress"]))
+            yield file, _progress(json.loads(metadata["progress"]))
     except (safetensors.SafetensorError, json.JSONDecodeError) as error:
         raise _damaged(path, error) from error
+
+
+def _progress(data: dict[str, Any]) -> Progress:
+    """From JSON; checkpoints of earlier versions hold "best_accuracy", which is -1 before the first evaluation."""
+    if "best_accuracy" in data:
+        accuracy = data.pop("best_accuracy")
+        data["best"] = accuracy if data["best_step"] else None
+    return Progress(**data)
 
 
 def restore_weights(path: Path, model: Model) -> None:

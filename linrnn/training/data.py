@@ -1,43 +1,64 @@
 """Examples on the device: a split lives there whole, in its compact type, and a batch is a row of indices."""
 
-from typing import Any
+import warnings
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from linrnn.tasks.base import Split, Task
+from linrnn.tasks.arrays.rows import blocks, overlapping, parts
+from linrnn.tasks.base import Description, Split
 from linrnn.util.errors import wrong_value
 
 
 class Examples:
     """A split on the device.
 
-    Called with indices (batch,), it gives the model's input, lengths (or None) and targets.
+    Called with indices (batch,), it gives the model's input, lengths (or None) and targets. Pixels are divided by 255;
+    pixels and numbers are normalized, but for a last column of tokens beside numbers; targets that are numbers are
+    normalized, and those that are classes or tokens are int64.
     """
 
-    def __init__(self, task: Task, split: Split, device: torch.device) -> None:
-        self.inputs = _on_device(split.inputs, device)
-        self.lengths = None if split.lengths is None else _on_device(split.lengths, device).long()
-        self.targets = _on_device(split.targets, device)
-        self.tokens = task.vocabulary is not None
-        self.mean, self.std = (
-            None if numbers is None else torch.tensor(numbers, device=device) for numbers in (task.mean, task.std)
-        )
+    def __init__(self, task: Description, split: Split, device: torch.device) -> None:
+        self._inputs, self._targets = _on_device(split.inputs, device), _on_device(split.targets, device)
+        self.lengths = None if split.lengths is None else _on_device(split.lengths, device).rows_of(None).long()
+        self.tokens = task.channels is None
+        self.beside = task.vocabulary is not None and not self.tokens  # tokens in the last column
+        self.kind = task.kind
+        self.mean, self.std = _pair(task.mean, task.std, self.inputs.dtype, device)
+        self.target_mean, self.target_std = _pair(task.target_mean, task.target_std, self.targets.dtype, device)
+        self._count = len(split)
+
+    @property
+    def inputs(self) -> Tensor:
+        """As they lie on the device; where the split is some rows of a larger array, that array."""
+        return self._inputs.tensor
+
+    @property
+    def targets(self) -> Tensor:
+        """As they lie on the device, in their own units; where the split is some rows of a larger array, that array."""
+        return self._targets.tensor
 
     def __len__(self) -> int:
-        return len(self.targets)
+        return self._count
 
     def __call__(self, indices: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
-        inputs = self.inputs[indices]
+        inputs = self._inputs.rows_of(indices)
         if self.tokens:
             inputs = inputs.int()
+        elif self.beside:
+            numbers = _normalized(inputs[..., :-1], self.mean, self.std)
+            inputs = torch.cat([numbers, inputs[..., -1:].float()], -1)
         else:
-            inputs = inputs.float() / 255
-            if self.mean is not None and self.std is not None:
-                inputs = (inputs - self.mean) / self.std
-        return inputs, None if self.lengths is None else self.lengths[indices], self.targets[indices]
+            inputs = _normalized(inputs, self.mean, self.std)
+        targets = self._targets.rows_of(indices)
+        if targets.is_floating_point():
+            targets = _normalized(targets, self.target_mean, self.target_std)
+        elif self.kind != "multi-label":
+            targets = targets.long()
+        return inputs, None if self.lengths is None else self.lengths[indices], targets
 
 
 class Batches:
@@ -65,5 +86,56 @@ class Batches:
         return torch.from_numpy(shuffled[: batches * self.batch_size].reshape(batches, self.batch_size))
 
 
-def _on_device(array: NDArray[Any], device: torch.device) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+class _Array(NamedTuple):
+    """An array on the device, and which of its rows are meant; None for all."""
+
+    tensor: Tensor
+    rows: Tensor | None
+
+    def rows_of(self, indices: Tensor | None) -> Tensor:
+        if indices is None:
+            return self.tensor if self.rows is None else self.tensor[self.rows]
+        return self.tensor[indices if self.rows is None else self.rows[indices]]
+
+
+def _on_device(array: NDArray[Any], device: torch.device) -> _Array:
+    """An array mapped from a file stays there where the device is the CPU; overlapping windows stay overlapping."""
+    whole, rows = parts(array)
+    if overlapping(whole) and min(whole.strides) >= 0:
+        low, high = np.lib.array_utils.byte_bounds(whole)
+        flat = np.lib.stride_tricks.as_strided(whole, ((high - low) // whole.itemsize,), (whole.itemsize,))
+        strides = tuple(stride // whole.itemsize for stride in whole.strides)
+        tensor = _tensor(flat).to(device).as_strided(whole.shape, strides)
+    elif rows is not None and device.type != "cpu":
+        chosen = torch.empty(array.shape, dtype=_tensor(whole[:1]).dtype, device=device)
+        for where, block in blocks(array):
+            chosen[where] = _tensor(block).to(device)
+        tensor, rows = chosen, None
+    else:
+        tensor = _tensor(np.ascontiguousarray(whole)).to(device)
+    return _Array(tensor, None if rows is None else torch.from_numpy(rows).to(device))
+
+
+def _tensor(array: NDArray[Any]) -> Tensor:
+    """The same memory, which nobody writes to; PyTorch would warn of an array that must not be written to."""
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        return torch.from_numpy(array)
+
+
+def _pair(
+    mean: tuple[float, ...] | None, std: tuple[float, ...] | None, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor | None, Tensor | None]:
+    exact = torch.float64 if dtype == torch.float64 else torch.float32
+    first, second = (None if n is None else torch.tensor(n, dtype=exact, device=device) for n in (mean, std))
+    return first, second
+
+
+def _normalized(numbers: Tensor, mean: Tensor | None, std: Tensor | None) -> Tensor:
+    """Pixels / 255, or numbers, less their mean and in units of their deviation, in single precision."""
+    if numbers.dtype == torch.uint8:
+        numbers = numbers.float() / 255
+    elif numbers.dtype != torch.float64:
+        numbers = numbers.float()
+    if mean is not None and std is not None:
+        numbers = (numbers - mean) / std
+    return numbers.float()

@@ -1,27 +1,30 @@
 """The training loop."""
 
+import dataclasses
 import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn import tasks
+from linrnn import objectives, tasks
 from linrnn.fast import accelerate, packing, packs
 from linrnn.fast.capture import Captured
 from linrnn.model import Model
-from linrnn.recipes import Recipe, Training
+from linrnn.objectives import Objective, Options
+from linrnn.recipes import Recipe, Suggestion, Training
 from linrnn.tasks.base import Task
 from linrnn.training import checkpoint
+from linrnn.training.about import about_run
 from linrnn.training.checkpoint import Progress
 from linrnn.training.data import Batches, Examples
+from linrnn.training.evaluation import evaluate, guesses
 from linrnn.training.optimizer import make_optimizer, set_rate
 from linrnn.training.processes import Processes, processes
 from linrnn.training.report import Report, waiting
@@ -53,39 +56,84 @@ class Settings:
             raise wrong_value("precision", "'bfloat16' or 'float32'", repr(self.precision))
 
 
-def train(recipe: Recipe, out: str | os.PathLike[str], settings: Settings | None = None) -> Run:
+def train(
+    recipe: Recipe | Suggestion,
+    out: str | os.PathLike[str],
+    settings: Settings | None = None,
+    *,
+    task: Task | None = None,
+    data: str | os.PathLike[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Run:
     """Train a recipe from the start, in a new folder.
+
+    Args:
+        recipe: a `Recipe`, or what `linrnn.recipes.suggest` gave.
+        out: the folder.
+        settings: how the run is carried out.
+        task: the examples; None for the recipe's task of that name.
+        data, options: where `task` was read from and how, as of `linrnn.tasks.files.open_data`; the run stores both for
+            `linrnn eval` and `linrnn train --resume`.
 
     Example:
         >>> run = linrnn.train(linrnn.recipes.get("recall"), out="runs/first")
         >>> run.summary["test"]["best"]
+        >>> run = linrnn.train(linrnn.recipes.suggest(task), task=task, out="runs/mine")
     """
+    recipe = recipe.recipe if isinstance(recipe, Suggestion) else recipe
     if not isinstance(recipe, Recipe):
         raise wrong_type("recipe", "a Recipe, such as linrnn.recipes.get('recall')", repr(recipe))
+    if task is not None and not isinstance(task, Task):
+        raise wrong_type("task", "a linrnn.Task, such as from linrnn.Task.from_arrays", repr(task))
+    if task is not None:
+        recipe = dataclasses.replace(recipe, task=task.name)
     settings = settings or Settings()
+    place = None if data is None else os.path.abspath(data)
+    about = {"given": task is not None, "data": place, "options": dict(options or {})}
     with processes(settings.device) as group:
-        return _train(Run(out), recipe, settings, group, new=True)
+        return _train(Run(out), recipe, settings, group, task or tasks.load(recipe.task), about)
 
 
-def resume(folder: str | os.PathLike[str], settings: Settings | None = None) -> Run:
-    """Go on with a run that was stopped, from its last checkpoint; one that has ended is returned as it is."""
+def resume(
+    folder: str | os.PathLike[str],
+    settings: Settings | None = None,
+    *,
+    task: Task | None = None,
+    data: str | os.PathLike[str] | None = None,
+) -> Run:
+    """Go on with a run that was stopped, from its last checkpoint; one that has ended is returned as it is.
+
+    Args:
+        folder: of the run.
+        settings: how the run is carried out.
+        task: the examples of a run that was given a task.
+        data: where they are read from, if not from where they were.
+    """
     run = Run.open(folder)
     if run.summary is not None:
         return run
     settings = settings or Settings()
+    recipe = run.recipe
     with processes(settings.device) as group:
-        return _train(run, run.recipe, settings, group, new=False)
+        return _train(run, recipe, settings, group, run.same_task(task, data), None)
 
 
-def _train(run: Run, recipe: Recipe, settings: Settings, group: Processes, *, new: bool) -> Run:
+def _train(
+    run: Run, recipe: Recipe, settings: Settings, group: Processes, task: Task, about: dict[str, Any] | None
+) -> Run:
+    """Train a run that is new where `about` says what to store of its data."""
+    new = about is not None
     if new:
         run.check_new()
     training = recipe.training
     commit()  # now, not that of the code as it may be when the run ends
     device = group.device(settings.device)
-    task = tasks.load(recipe.task)
     torch.manual_seed(training.seed)
     model = Model(recipe.model.config(task)).to(device)
+    options = options_of(task, training)
+    objective = objectives.of(task, options, device)
+    objective.check(model)
+    first = objective.metrics[0]
     optimizer = make_optimizer(model, training)
     losses = torch.zeros(training.eval_every, device=device)
     progress = Progress()
@@ -99,18 +147,18 @@ def _train(run: Run, recipe: Recipe, settings: Settings, group: Processes, *, ne
     group.part(batches[0])  # an error here leaves no folder behind
     quiet, tensorboard = settings.quiet or not group.first, settings.tensorboard and group.first
     with waiting("compiling for the GPU, a minute or so", quiet=quiet or device.type != "cuda" or not settings.compile):
-        advance, predict = steps_of(model, optimizer, examples, training, device, settings, group)
-    report = Report(run, recipe, progress.step, quiet=quiet, tensorboard=tensorboard)
+        advance, predict = steps_of(model, optimizer, examples, objective, training, device, settings, group)
+    report = Report(run, recipe, first, progress.step, quiet=quiet, tensorboard=tensorboard)
     group.wait()  # all have looked whether the folder is new
-    if group.first and new:
-        Run.create(run.folder, recipe)
+    if group.first and about is not None:
+        Run.create(run.folder, recipe, about_run(model, task, options) | about)
     with run.locked() if group.first else nullcontext(), report, _stop_signal() as stopping:
         if group.first and not new:
             run.forget_after(progress.step)
         if group.first and not run.spectra():
             run.log_spectrum(progress.step, _spectrum(model))
         started = time.perf_counter() - progress.seconds
-        while progress.step < training.steps:
+        while progress.step < training.steps and not _patience_ends(progress, training):
             rate = set_rate(optimizer, training, progress.step)
             losses[progress.step % training.eval_every] = advance(group.part(batches[progress.step]))
             progress.step += 1
@@ -122,30 +170,49 @@ def _train(run: Run, recipe: Recipe, settings: Settings, group: Processes, *, ne
             loss = _mean_loss(losses, progress.step, training.eval_every, run, model)
             progress.seconds = time.perf_counter() - started
             if at_end and group.first:
-                accuracy, validation_loss = evaluate(predict, model, validation, training.batch_size)
-                if accuracy > progress.best_accuracy:
-                    progress.best_step, progress.best_accuracy = progress.step, accuracy
-                record = {"step": progress.step, "loss": loss, "validation_loss": validation_loss}
-                record |= {"accuracy": accuracy, "rate": rate}
+                values = evaluate(predict, model, validation, objective, training.batch_size)
+                progress.stale += 1
+                if first.better(values[first.name], progress.best):
+                    progress.best_step, progress.best, progress.stale = progress.step, values[first.name], 0
+                record = {"step": progress.step, "loss": loss, "validation_loss": values.pop("loss"), **values}
+                record["rate"] = rate
                 run.log({**record, "seconds": round(progress.seconds, 3)})
                 run.log_spectrum(progress.step, _spectrum(model))
                 report.evaluated(record)
             if group.first:
                 checkpoint.save(run.checkpoints, model, optimizer, progress, losses)
+            if training.patience is not None:
+                progress.stale = group.of_first(progress.stale)
             if not at_end:
                 raise InterruptedRun(
                     f"stopped after step {progress.step}; go on with: linrnn train --resume {run.folder}"
                 )
     if group.first:
-        _finish(run, recipe, task, model, predict, progress, device, _precision(device, settings))
+        _finish(run, recipe, task, objective, model, predict, progress, device, _precision(device, settings))
     group.wait()
     return run
+
+
+def options_of(task: Task, training: Training) -> Options:
+    """What a recipe chooses of an objective."""
+    if training.class_weights is None:
+        weights = None
+    else:
+        objectives.of(task, Options(class_weights=()))  # an error where there are no classes
+        weights = objectives.balanced(task.train, task.classes)
+    return Options(loss=training.loss, label_smoothing=training.label_smoothing, class_weights=weights)
+
+
+def _patience_ends(progress: Progress, training: Training) -> bool:
+    """Whether so many evaluations in a row brought nothing better."""
+    return training.patience is not None and progress.stale >= training.patience
 
 
 def steps_of(
     model: Model,
     optimizer: torch.optim.Optimizer,
     examples: Examples,
+    objective: Objective,
     training: Training,
     device: torch.device,
     settings: Settings,
@@ -165,8 +232,8 @@ def steps_of(
     def advance(indices: Tensor) -> Tensor:
         inputs, lengths, targets = examples(indices)
         with mixed:
-            logits = fast(inputs, lengths=lengths, **packed)
-        loss = F.cross_entropy(logits.float(), targets)
+            outputs = fast(inputs, lengths=lengths, **packed)
+        loss = objective.loss(outputs, targets, lengths)
         optimizer.zero_grad()
         loss.backward()
         if training.clip is not None:
@@ -230,30 +297,6 @@ def _packed_length(model: Model, examples: Examples, training: Training) -> int 
     return packing.row_length(longest, size * examples.inputs.shape[1])
 
 
-class Evaluation(NamedTuple):
-    """Means over all examples."""
-
-    accuracy: float
-    loss: float
-
-
-@torch.no_grad()
-def evaluate(predict: Callable[..., Tensor], model: nn.Module, examples: Examples, batch_size: int) -> Evaluation:
-    """How well a model does on all examples, in eval mode."""
-    training = model.training
-    model.eval()
-    device = examples.targets.device
-    right, loss = torch.zeros((), dtype=torch.int64, device=device), torch.zeros((), device=device)
-    for start in range(0, len(examples), batch_size):
-        indices = torch.arange(start, start + batch_size, device=device)
-        inputs, lengths, targets = examples(indices % len(examples))  # the last batch is filled up, all have one shape
-        logits, real = predict(inputs, lengths), indices < len(examples)
-        right += ((logits.argmax(-1) == targets) & real).sum()
-        loss += torch.where(real, F.cross_entropy(logits, targets, reduction="none"), 0).sum()
-    model.train(training)
-    return Evaluation(int(right) / len(examples), float(loss) / len(examples))
-
-
 def _mean_loss(losses: Tensor, step: int, every: int, run: Run, model: Model) -> float:
     """The mean loss since the last evaluation; a loss or a weight that is not finite ends the run."""
     count = (step - 1) % every + 1
@@ -289,27 +332,34 @@ def _finish(
     run: Run,
     recipe: Recipe,
     task: Task,
+    objective: Objective,
     model: Model,
     predict: Callable[..., Tensor],
     progress: Progress,
     device: torch.device,
     precision: str,
 ) -> None:
-    """Test accuracy of the last weights and of the best, the summary, and then the pictures, of the last weights."""
+    """The metrics on test of the last weights and of the best, the summary, and then pictures of the last weights."""
     from linrnn.training import pictures  # Matplotlib loads when it is needed
 
     test, size = Examples(task, task.test, device), recipe.training.batch_size
-    accuracy = {"last": evaluate(predict, model, test, size).accuracy}
+    values = {"last": evaluate(predict, model, test, objective, size)}
     checkpoint.restore_weights(checkpoint.path_of(run.checkpoints, progress.best_step), model)
-    accuracy["best"] = evaluate(predict, model, test, size).accuracy
+    values["best"] = evaluate(predict, model, test, objective, size)
+    first = objective.metrics[0].name
     run.finish(
         {
             "task": recipe.task,
+            "kind": task.kind,
             "source": task.source,
             "core": recipe.model.core,
-            "test": accuracy,
-            "validation": progress.best_accuracy,
+            "metric": first,
+            "test": {which: found[first] for which, found in values.items()},
+            "validation": progress.best,
+            "metrics": values,
+            "guesses": guesses(task, task.test),
             "best_step": progress.best_step,
+            "stopped_early": progress.step < recipe.training.steps,
             "steps": progress.step,
             "seconds": round(progress.seconds, 2),
             "steps_per_second": round(progress.step / progress.seconds, 3),
@@ -320,7 +370,7 @@ def _finish(
             **provenance(),
         }
     )
-    pictures.curve(run)
+    pictures.curve(run, objective.metrics[0])
     checkpoint.restore_weights(checkpoint.path_of(run.checkpoints, progress.step), model)
     pictures.spectrum(run, model)
 

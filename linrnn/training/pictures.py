@@ -7,12 +7,13 @@ import torch
 
 from linrnn.cores import Core
 from linrnn.model import Model
+from linrnn.objectives import Metric
 from linrnn.training.run import Run
 from linrnn.util import style
 
 
-def curve(run: Run) -> None:
-    """curve.png: loss on training and validation, and validation accuracy, over steps."""
+def curve(run: Run, metric: Metric) -> None:
+    """curve.png: loss on training and validation, and the metric on validation, over steps."""
     records = run.metrics()
     steps = [record["step"] for record in records]
     losses = [record["loss"] for record in records]
@@ -24,8 +25,11 @@ def curve(run: Run) -> None:
     left.legend(loc="upper left", frameon=False)
     left.yaxis.label.set_color(style.RED)
     right = left.twinx()
-    right.plot(steps, [100 * record["accuracy"] for record in records], color=style.BLUE, marker=".")
-    right.set(ylabel="validation accuracy, %", ylim=(0, 101))
+    scale, unit = (100, ", %") if metric.percent else (1, "")
+    values = [scale * record[metric.name] for record in records]
+    right.plot(steps, values, color=style.BLUE, marker=".")
+    finite = [value for value in values if math.isfinite(value)]
+    right.set(ylabel=f"validation {metric.words}{unit}", ylim=(0, 101 if metric.percent else 1.1 * max(finite) or 1))
     right.yaxis.label.set_color(style.BLUE)
     style.save(figure, run.folder / "curve.png")
 

@@ -70,6 +70,14 @@ class Processes:
             x /= self.count
         return x
 
+    def of_first(self, number: int) -> int:
+        """The number of the first process, which evaluates."""
+        if self.count == 1:
+            return number
+        said = torch.tensor(number, device="cuda" if dist.get_backend() == "nccl" else "cpu")
+        dist.broadcast(said, 0)
+        return int(said)
+
     def any(self, flag: Any) -> bool:
         """Whether any process says yes, so that all stop at the same step."""
         if self.count == 1:

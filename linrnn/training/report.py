@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from linrnn.objectives import Metric
 from linrnn.recipes import Recipe
 from linrnn.training.run import Run
 
@@ -27,10 +28,10 @@ def waiting(words: str, *, quiet: bool) -> Iterator[None]:
 
 
 class Report:
-    """A progress bar with loss, validation accuracy and speed; nothing where `quiet`."""
+    """A progress bar with loss, the first metric on validation and speed; nothing where `quiet`."""
 
-    def __init__(self, run: Run, recipe: Recipe, step: int, *, quiet: bool, tensorboard: bool) -> None:
-        self.run, self.recipe, self.quiet = run, recipe, quiet
+    def __init__(self, run: Run, recipe: Recipe, metric: Metric, step: int, *, quiet: bool, tensorboard: bool) -> None:
+        self.run, self.recipe, self.metric, self.quiet = run, recipe, metric, quiet
         self.every = recipe.training.eval_every
         self.first_step, self.shown = step, 0.0
         self.writer: Any = None
@@ -42,12 +43,12 @@ class Report:
                 TextColumn("[bold]{task.description}"),
                 BarColumn(),
                 MofNCompleteColumn(),
-                TextColumn("loss {task.fields[loss]}  validation {task.fields[accuracy]}  {task.fields[speed]}"),
+                TextColumn("loss {task.fields[loss]}  validation {task.fields[metric]}  {task.fields[speed]}"),
                 TimeRemainingColumn(),
             )
             name = f"{recipe.task}, {recipe.model.core}"
             total = recipe.training.steps
-            self.task = self.bar.add_task(name, total=total, completed=step, loss="-", accuracy="-", speed="")
+            self.task = self.bar.add_task(name, total=total, completed=step, loss="-", metric="-", speed="")
 
     def __enter__(self) -> "Report":
         self.started = time.perf_counter()
@@ -76,11 +77,10 @@ class Report:
 
     def evaluated(self, record: dict[str, Any]) -> None:
         if not self.quiet:
-            self.bar.update(
-                self.task, completed=record["step"], loss=f"{record['loss']:.3f}", accuracy=f"{record['accuracy']:.1%}"
-            )
+            words = f"{self.metric.words} {self.metric.text(record[self.metric.name])}"
+            self.bar.update(self.task, completed=record["step"], loss=f"{record['loss']:.3f}", metric=words)
         if self.writer is not None:
-            for name in ("loss", "validation_loss", "accuracy", "rate"):
+            for name in record.keys() - {"step"}:
                 self.writer.add_scalar(name, record[name], record["step"])
 
 

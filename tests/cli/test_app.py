@@ -19,7 +19,7 @@ from linrnn.paper import presets
 from linrnn.training import Run, checkpoint
 from tests.training.helpers import interrupt_at, load, run_command, tiny_world
 
-COMMANDS = ("train", "eval", "runs", "stream", "recipes", "figure", "table")
+COMMANDS = ("train", "eval", "runs", "compare", "stream", "recipes", "figure", "table")
 SMALL = ("--set", "training.steps=6", "--set", "training.eval_every=3", "--device", "cpu")
 
 
@@ -215,6 +215,7 @@ def test_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.C
     monkeypatch.undo()
     assert code == 130
     assert f"linrnn train --resume {folder}" in said
+    monkeypatch.setattr(console.out, "_width", 200)
     assert "0 of 6" in linrnn("runs", tmp_path)
     code, said = failure(capfd, "eval", folder)
     assert code == 2
@@ -257,7 +258,9 @@ def test_eval(run: Run, weights: str) -> None:
     said = linrnn("eval", run.folder, "--weights", weights)
     accuracy = run.summary["test"][weights]
     assert said.startswith(f"{accuracy:.2%} of 45 test examples right, loss ")
-    assert said.strip().endswith(f", {weights} weights, after step {step}")
+    first, guess = said.strip().splitlines()
+    assert first.endswith(f", {weights} weights, after step {step}")
+    assert "the most frequent class: accuracy" in guess
     said = linrnn("eval", run.folder, "--split", "validation")
     assert said.startswith(f"{run.summary['validation']:.2%} of 45 validation examples right")
 
@@ -268,7 +271,7 @@ def test_runs(run: Run) -> None:
     cells = [cell.strip() for cell in row.strip("│").split("│")]
     speed = f"{run.summary['steps_per_second']:.1f}"
     accuracies = [f"{accuracy:.1%}" for accuracy in (run.summary["validation"], run.summary["test"]["best"])]
-    assert cells == ["first", "tiny", "lru", "6 of 6", *accuracies, speed, "done"]
+    assert cells == ["first", "tiny", "lru", "0", "0.02", "6 of 6", "accuracy", *accuracies, speed, "done"]
 
 
 def test_a_narrow_window_cuts_no_name_off(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -300,7 +300,9 @@ MISTAKES = [
     pytest.param(["make", "toy", "--examples", "1,0,3"], "got 1,0,3", id="zero"),
     pytest.param(["show", "toy"], "`linrnn data make toy` generates them", id="show-nothing"),
     pytest.param(["verify", "toy"], "`linrnn data make toy` generates them", id="verify-nothing"),
-    pytest.param(["show", "recall", "--out", "it.png"], "--out: expected only for pixels", id="text-into-a-file"),
+    pytest.param(
+        ["show", "recall", "--out", "it.png"], "--out: expected only for pixels and numbers", id="text-into-a-file"
+    ),
 ]
 
 
@@ -323,3 +325,49 @@ def test_a_bar_shows_each_step_of_a_long_job(monkeypatch: pytest.MonkeyPatch) ->
     assert "reading [3]" in screen.getvalue()
     assert "writing" in screen.getvalue()
     assert "100%" in screen.getvalue()
+
+
+def test_show_tells_all_about_a_file_of_ones_own(tmp_path: Path) -> None:
+    inputs = np.random.default_rng(0).normal(size=(20, 30, 2))
+    inputs[3, 4, 1] = np.nan
+    np.savez(tmp_path / "my.npz", inputs=inputs, targets=np.arange(20) % 2, labels=["cat", "dog"])
+    said = data("show", "my.npz", "--examples", "2", "--split", "test")
+    assert "inputs: numbers of 2 channels at each step (float32)" in said
+    assert "missing values: inputs: 1 missing or infinite, the first nan at example 3, step 4, channel 1" in said
+    assert "train: 16 examples; steps: 30" in said
+    assert said.strip().endswith("my.png")
+    assert (tmp_path / "my.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_show_takes_the_options_of_a_table_and_a_text(tmp_path: Path) -> None:
+    rows = "\n".join(f"{i % 7},{i}" for i in range(200))
+    (tmp_path / "s.csv").write_text(f"price,load\n{rows}\n")
+    said = data("show", "s.csv", "--target", "price", "--window", "9", "--horizon", "2", "--out", "it.png")
+    assert "forecast, the next 2 steps of price after 9" in said
+    assert (tmp_path / "it.png").exists()
+    (tmp_path / "book.txt").write_text("abc\n" * 300)
+    said = data("show", "book.txt", "--window", "20", "--examples", "1")
+    assert "tokens of 5 symbols" in said
+    assert r"abc\nabc\n" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["show", "none.csv"], "none.csv: expected a file or a folder, got none there"),
+        (["show", "book.txt", "--horizon", "3"], "horizon: expected for tables"),
+        (["show", "recall", "--horizon", "3"], "--horizon: expected only for a file of one's own, got recall"),
+        (
+            ["show", "s.csv", "--target", "prise"],
+            "target: expected 'price' or 'load', got 'prise'; did you mean 'price'?",
+        ),
+        (["show", "book.txt", "--out", "it.png"], "--out: expected only for pixels and numbers"),
+    ],
+)
+def test_mistakes_with_a_file_of_ones_own(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    (tmp_path / "book.txt").write_text("abc\n" * 3000)
+    (tmp_path / "s.csv").write_text("price,load\n1,2\n")
+    assert message in failure(capfd, *arguments)
+    assert not list(tmp_path.glob("*.png"))

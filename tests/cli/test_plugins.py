@@ -69,9 +69,9 @@ def test_a_core_of_ones_own_from_training_to_pictures(tmp_path: Path) -> None:
     assert "test examples right" in said(tmp_path, *own, "eval", "runs/recall-average", "--device", "cpu")
     assert "1,024" in said(tmp_path, *own, "stream", "runs/recall-average", "--device", "cpu")
     row = next(line for line in said(tmp_path, *own, "runs").splitlines() if "recall-average" in line)
-    assert [cell.strip() for cell in row.split("│")][2:5] == ["recall", "average", "4 of 4"]
+    assert [cell.strip() for cell in row.split("│")][2:6] == ["recall", "average", "0", "0.01"]
     without = command(tmp_path, "runs")
-    assert "cannot be read" in without.stdout
+    assert "recall-average cannot be read" in without.stderr
     assert "got 'average'" in without.stderr
 
 

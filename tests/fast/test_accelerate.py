@@ -84,6 +84,25 @@ def test_every_option(
         assert_equal(small("scifar", mixing=mixing, options=options), False, compile=False, chunk=c)
 
 
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+@pytest.mark.parametrize("recipe", ["scifar", "text", "retrieval"])
+def test_the_last_step(recipe: str, padded: bool) -> None:
+    assert_equal(small(recipe, pooling="last"), padded, compile=False)
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+def test_numbers_and_tokens(padded: bool) -> None:
+    model = small("scifar", vocabulary=5)
+    numbers, lengths = batch(model, padded)
+    inputs = torch.cat([numbers, torch.randint(5, (*numbers.shape[:2], 1)).double()], dim=-1)
+    results: list[list[Tensor]] = []
+    for twin in (copy.deepcopy(model), copy.deepcopy(model)):
+        run = Accelerated(twin, compile=False, fuse=True, chunk=4) if results else twin
+        results.append(everything(twin, run, inputs, lengths=lengths))
+    for one, other in zip(*results, strict=True):
+        assert relative_error(one, other) < 1e-9
+
+
 @pytest.mark.parametrize("core", ["lru", "s5"])
 @pytest.mark.parametrize("c", [1, 4])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])

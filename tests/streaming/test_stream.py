@@ -18,14 +18,18 @@ from linrnn.streaming.weights import fold_apart, fold_model
 from tests.helpers import relative_error
 
 SIZES: dict[str, Any] = {"classes": 4, "d_model": 6, "d_state": 5, "depth": 2}
-KINDS = [pytest.param({"channels": 3}, id="pixels"), pytest.param({"vocabulary": 7}, id="tokens")]
+KINDS = [
+    pytest.param({"channels": 3}, id="pixels"),
+    pytest.param({"vocabulary": 7}, id="tokens"),
+    pytest.param({"channels": 3, "vocabulary": 7}, id="both"),
+]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 5e-2, torch.float16: 5e-3}
 LENGTH = 6
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("batch", [1, 5, 11], ids="batch {}".format)
-@pytest.mark.parametrize("pooling", ["mean", "all", "none"])
+@pytest.mark.parametrize("pooling", ["mean", "all", "last", "none"])
 @pytest.mark.parametrize("norm", ["batch", "layer"])
 @pytest.mark.parametrize("mixing", ["glu", "half_glu"])
 @pytest.mark.parametrize("kind", KINDS)
@@ -473,8 +477,9 @@ def _model(dtype: torch.dtype, **config: Any) -> linrnn.Model:
 
 def _inputs(model: linrnn.Model, batch: int) -> Tensor:
     parameter = next(model.parameters())
-    if model.config.vocabulary is not None:
-        return torch.randint(model.config.vocabulary, (batch, LENGTH), device=parameter.device)
-    channels = model.config.channels
-    assert channels is not None
-    return torch.randn(batch, LENGTH, channels, device=parameter.device).to(parameter.dtype)
+    channels, vocabulary = model.config.channels, model.config.vocabulary
+    tokens = torch.randint(vocabulary or 1, (batch, LENGTH), device=parameter.device)
+    if channels is None:
+        return tokens
+    numbers = torch.randn(batch, LENGTH, channels, device=parameter.device).to(parameter.dtype)
+    return numbers if vocabulary is None else torch.cat([numbers, tokens.to(numbers.dtype).unsqueeze(-1)], dim=-1)

@@ -87,7 +87,7 @@ def test_a_task_that_is_not_there_names_the_commands_that_get_it(
 def test_a_task_that_does_not_fit_together_is_refused() -> None:
     empty = Split(np.zeros((0, 4), np.uint8), None, np.zeros(0, np.int64))
     splits = {"train": empty, "validation": empty, "test": empty}
-    with pytest.raises(ValueError, match="channels, vocabulary: expected exactly one of the two"):
+    with pytest.raises(ValueError, match="channels, vocabulary: expected at least one of the two"):
         Task(name="x", note="", classes=2, **splits)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="mean: expected a number for each of 3 channels"):
         Task(name="x", note="", classes=2, channels=3, mean=(0.5,), **splits)  # type: ignore[arg-type]

@@ -50,7 +50,7 @@ def advance(model: Model, optimizer: torch.optim.Optimizer) -> None:
 def test_round_trip(tmp_path: Path, core: str, steps: int) -> None:
     """All that training needs comes back to the last bit, so that both go on alike."""
     model, optimizer, losses = setup(core, steps=steps)
-    progress = Progress(step=7, seconds=1 / 3, best_step=5, best_accuracy=0.1 + 0.2)
+    progress = Progress(step=7, seconds=1 / 3, best_step=5, best=0.1 + 0.2, stale=3)
     checkpoint.save(tmp_path, model, optimizer, progress, losses)
     drawn = torch.rand(3)
 
@@ -71,6 +71,27 @@ def test_round_trip(tmp_path: Path, core: str, steps: int) -> None:
         set_rate(b, RECIPE.training, 9)
         advance(a, b)
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), other.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        ({"step": 7, "seconds": 2.5, "best_step": 5, "best_accuracy": 0.75}, Progress(7, 2.5, 5, 0.75, 0)),
+        ({"step": 3, "seconds": 0.5, "best_step": 0, "best_accuracy": -1.0}, Progress(3, 0.5, 0, None, 0)),
+    ],
+    ids=["evaluated", "not-evaluated"],
+)
+def test_a_checkpoint_of_an_earlier_version(
+    tmp_path: Path, stored: dict[str, Any], expected: Progress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that knew accuracy only; the tensors are the same."""
+    model, optimizer, losses = setup()
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "asdict", lambda progress: stored)
+        checkpoint.save(tmp_path, model, optimizer, Progress(step=stored["step"]), losses)
+    path = path_of(tmp_path, stored["step"])
+    assert checkpoint.read(path)[1] == expected
+    assert checkpoint.best_step(path) == stored["best_step"]
 
 
 def test_safetensors_alone_can_read_it(tmp_path: Path) -> None:

@@ -150,3 +150,84 @@ def test_arrays_of_any_layout() -> None:
     split = Split(np.asfortranarray(task.test.inputs[::2]), None, task.test.targets[::2])
     tokens, _, _ = Examples(replace(task, test=split), split, CPU)(torch.tensor([1]))
     assert tokens[0].tolist() == task.test.inputs[2].tolist()
+
+
+def own(inputs: Any, targets: Any, **options: Any) -> tuple[Examples, Task]:
+    task = Task.from_arrays(inputs, targets, by_time=True, **options)
+    return Examples(task, task.train, CPU), task
+
+
+def test_numbers_are_standardized_and_not_divided_by_255() -> None:
+    inputs = np.random.default_rng(0).normal(7, 3, (20, 5, 2)).astype(np.float32)
+    examples, _ = own(inputs, np.arange(20) % 2, kind="classification")
+    numbers, _, targets = examples(torch.tensor([3, 1]))
+    expected = (inputs - inputs[:16].mean((0, 1))) / inputs[:16].std((0, 1))
+    np.testing.assert_allclose(numbers.numpy(), expected[[3, 1]], atol=1e-5)
+    assert (numbers.dtype, targets.dtype) == (torch.float32, torch.int64)
+
+
+def test_floats_of_a_task_without_statistics_stay_as_they_are() -> None:
+    inputs = np.array([[[0.5], [300.0]]], dtype=np.float32)
+    assert examples_of(inputs, channels=1)(torch.tensor([0]))[0].flatten().tolist() == [0.5, 300]
+
+
+def test_tokens_beside_numbers_stay_as_they_are() -> None:
+    rng = np.random.default_rng(0)
+    inputs, tokens = rng.normal(7, 3, (20, 5, 2)), rng.integers(0, 70_000, (20, 5))
+    examples, _ = own(inputs, np.arange(20) % 2, kind="classification", tokens=tokens, vocabulary=70_000)
+    both, _, _ = examples(torch.tensor([3, 1]))
+    assert both[..., 2].tolist() == tokens[[3, 1]].tolist()
+    expected = (inputs - inputs[:16].mean((0, 1))) / inputs[:16].std((0, 1))
+    np.testing.assert_allclose(both[..., :2].numpy(), expected[[3, 1]], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"), [("regression", (20, 2)), ("forecast", (20, 3, 2)), ("per-step", (20, 5, 2))]
+)
+def test_numbers_to_learn_are_standardized(kind: Any, shape: tuple[int, ...]) -> None:
+    targets = np.random.default_rng(0).normal(100, 20, shape)
+    examples, task = own(np.random.default_rng(1).normal(size=(20, 5, 1)), targets, kind=kind)
+    _, _, learned = examples(torch.arange(16))
+    train = targets[:16].reshape(-1, 2)
+    expected = (targets[:16] - train.mean(0)) / train.std(0)
+    np.testing.assert_allclose(learned.numpy(), expected, atol=1e-5)
+    np.testing.assert_allclose(task.train.targets, targets[:16], rtol=1e-6)
+
+
+def test_other_targets() -> None:
+    tokens = np.random.default_rng(0).integers(0, 9, (20, 5))
+    words, _, following = own(tokens, None, kind="language")[0](torch.tensor([2]))
+    assert following.dtype == torch.int64
+    assert [*words[0].tolist(), int(following[0, -1])] == tokens[2].tolist()
+    _, _, labels = own(tokens, tokens % 2, kind="multi-label")[0](torch.tensor([2]))
+    assert labels.tolist() == (tokens[[2]] % 2).tolist()
+    _, _, steps = own(tokens, tokens.astype(np.int16) % 3, kind="per-step")[0](torch.tensor([2]))
+    assert steps.dtype == torch.int64
+    assert steps.tolist() == (tokens[[2]] % 3).tolist()
+
+
+def test_double_precision_is_reduced_after_the_mean_is_subtracted() -> None:
+    small = np.random.default_rng(0).normal(size=(20, 5, 1))
+    numbers, _, targets = own(1.7e9 + small, 1.7e9 + small[:, 0], kind="regression")[0](torch.arange(16))
+    np.testing.assert_allclose(numbers.numpy(), (small[:16] - small[:16].mean()) / small[:16].std(), atol=1e-4)
+    assert (numbers.dtype, targets.dtype) == (torch.float32, torch.float32)
+
+
+def test_a_mapped_file_and_overlapping_windows_are_not_copied(tmp_path: Any) -> None:
+    inputs = np.random.default_rng(0).normal(size=(20, 5, 2)).astype(np.float32)
+    np.save(tmp_path / "inputs.npy", inputs)
+    task = Task.from_arrays(np.load(tmp_path / "inputs.npy", mmap_mode="c"), np.arange(20) % 2, kind="classification")
+    examples = Examples(task, task.test, CPU)
+    assert examples.inputs.data_ptr() == task.test.inputs.array.ctypes.data  # type: ignore[attr-defined]
+    plain = Task.from_arrays(inputs, np.arange(20) % 2, kind="classification")
+    expected = Examples(plain, plain.test, CPU)(torch.arange(2))
+    for found, wanted in zip(examples(torch.arange(2)), expected, strict=True):
+        assert found is wanted is None or torch.equal(found, wanted)  # type: ignore[arg-type]
+
+    series = np.arange(100, dtype=np.float32)[:, None]
+    windows = np.lib.stride_tricks.sliding_window_view(series, 8, axis=0).transpose(0, 2, 1)
+    task = Task.from_arrays(windows, np.arange(93) % 2, kind="classification")
+    examples = Examples(task, task.test, CPU)
+    assert examples.inputs.untyped_storage().nbytes() == 400
+    raw = examples(torch.arange(9))[0] * (task.std or ())[0] + (task.mean or ())[0]
+    np.testing.assert_allclose(raw.numpy(), task.test.inputs, atol=1e-3)

@@ -16,13 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import linrnn
-from linrnn import tasks
+from linrnn import objectives, tasks
 from linrnn.fast import Accelerated, packing
 from linrnn.model import Model
 from linrnn.tasks.base import Split
 from linrnn.training import NonFiniteLossError, Run, Settings, checkpoint, loop, resume, train
 from linrnn.training.data import Examples
-from linrnn.training.loop import evaluate
+from linrnn.training.evaluation import evaluate
 from linrnn.training.optimizer import learning_rate
 from linrnn.training.report import waiting
 from linrnn.util import provenance
@@ -168,9 +168,9 @@ def test_accuracy_on_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which
     """Of the weights after step 20, liked best by validation (the first of two equals), and of the last."""
     real, liked = evaluate, iter([0.9, 0.9, 0.7])
 
-    def evaluate_or_like(predict: Any, model: Model, examples: Examples, batch_size: int) -> loop.Evaluation:
-        accuracy, loss = real(predict, model, examples, batch_size)
-        return loop.Evaluation(next(liked, accuracy), loss)
+    def evaluate_or_like(*arguments: Any) -> dict[str, float]:
+        values = real(*arguments)
+        return values | {"accuracy": next(liked, values["accuracy"])}
 
     monkeypatch.setattr(loop, "evaluate", evaluate_or_like)
     run = train_tiny(tmp_path / "run", "training.learning_rate=0.05")
@@ -205,14 +205,18 @@ def test_evaluate_counts_each_example_once(batch_size: int) -> None:
         return F.one_hot(inputs[:, 0].long(), 4).float()  # always right, but for class 3
 
     model = nn.Linear(1, 1).train()
-    accuracy, loss = evaluate(predict, model, examples, batch_size)
-    assert accuracy == 1
-    assert loss == pytest.approx(math.log(1 + 3 / math.e))  # a logit of 1 for the right class, 0 for three others
+    objective = objectives.of(load())
+    values = evaluate(predict, model, examples, objective, batch_size)
+    assert values["accuracy"] == 1
+    assert values["loss"] == pytest.approx(
+        math.log(1 + 3 / math.e)
+    )  # a logit of 1 for the right class, 0 for three others
     assert set(seen) == {batch_size}, "all batches are of one shape"
     assert model.training
-    share, loss = evaluate(lambda x, n: predict(x, n) * (x[:, :1] != 3), model, examples, batch_size)
+    values = evaluate(lambda x, n: predict(x, n) * (x[:, :1] != 3), model, examples, objective, batch_size)
+    share = values["accuracy"]
     assert share == 1 - int((examples.targets == 3).sum()) / 45
-    assert loss == pytest.approx(share * math.log(1 + 3 / math.e) + (1 - share) * math.log(4))
+    assert values["loss"] == pytest.approx(share * math.log(1 + 3 / math.e) + (1 - share) * math.log(4))
 
 
 @pytest.mark.parametrize("core", ["lru", "rnn"])

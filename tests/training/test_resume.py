@@ -154,7 +154,7 @@ def test_a_damaged_last_checkpoint_moved_away(short: Run, stopped: Run) -> None:
 def test_the_best_of_the_checkpoint_before_is_still_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the last checkpoint, the best, is lost, the run still ends: the one before names a best that exists."""
     accuracies = itertools.chain([0.5, 0.4, 0.6], itertools.repeat(0.1))
-    monkeypatch.setattr(loop, "evaluate", lambda *_: loop.Evaluation(next(accuracies), 1.0))
+    monkeypatch.setattr(loop, "evaluate", lambda *_: {"accuracy": next(accuracies), "loss": 1.0})
     run = train_tiny(tmp_path / "run", "training.steps=60")
     last_checkpoint(run).unlink()
     (run.folder / "summary.json").unlink()

@@ -1,0 +1,121 @@
+"""What `linrnn train` and `linrnn sweep` train: a recipe, or data of one's own with a suggested recipe."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from rich.markup import escape
+
+from linrnn import objectives, tasks
+from linrnn import recipes as recipe_table
+from linrnn.cli import own
+from linrnn.cli.console import bars, log, out
+from linrnn.paper import presets
+from linrnn.recipes import Recipe
+from linrnn.tasks import describe, files
+from linrnn.tasks.base import Task
+from linrnn.training.evaluation import guesses
+from linrnn.training.loop import options_of
+from linrnn.training.overrides import override, with_core
+from linrnn.util.errors import wrong_value
+
+TaskName = Annotated[
+    str | None,
+    typer.Argument(
+        help="A recipe's name, see `linrnn recipes`; or a file or folder of your own data.", metavar="[TASK|PATH]"
+    ),
+]
+Variant = Annotated[
+    str | None, typer.Option(help="Of the task: `retrieval --variant citations` is the task retrieval-citations.")
+]
+CoreName = Annotated[
+    str | None,
+    typer.Option("--core", help=f"Another recurrent layer: {', '.join(presets.names())}, or your own.", metavar="NAME"),
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change a field of the recipe; can be repeated.", metavar="FIELD=VALUE"),
+]
+Steps = Annotated[int | None, typer.Option(help="The same as --set training.steps=STEPS.")]
+BatchSize = Annotated[int | None, typer.Option(help="The same as --set training.batch_size=BATCH_SIZE.")]
+LearningRate = Annotated[float | None, typer.Option(help="The same as --set training.learning_rate=LEARNING_RATE.")]
+Patience = Annotated[
+    int | None, typer.Option(help="Stop after so many evaluations without improvement: training.patience.")
+]
+
+
+class Choice(NamedTuple):
+    """What is trained.
+
+    Attributes:
+        recipe: with all changes.
+        task: of one's own; None for the recipe's.
+        data, options: where it was read from, and how.
+        reasons: why fields have their values, by field.
+    """
+
+    recipe: Recipe
+    task: Task | None = None
+    data: str | None = None
+    options: Mapping[str, Any] = {}
+    reasons: Mapping[str, str] = {}
+
+
+def flags(**given: Any) -> list[str]:
+    """Flags that set a field of `training`, as --set would."""
+    return [f"training.{name}={value}" for name, value in given.items() if value is not None]
+
+
+def choose(
+    name: str | None, variant: str | None, core: str | None, changes: Sequence[str], options: Mapping[str, Any]
+) -> Choice:
+    """A recipe, or a task of one's own and the suggested recipe, both with changes."""
+    if name is None or not own.is_file(name, {*recipe_table.RECIPES, *tasks.TASKS}):
+        if options:
+            raise wrong_value(f"--{next(iter(options))}", "only for a file of one's own", name or "no file")
+        recipe = recipe_table.get("-".join(filter(None, (name or recipe_table.DEFAULT, variant))))
+        return Choice(override(recipe if core is None else with_core(recipe, core), changes))
+    if variant is not None:
+        raise wrong_value("--variant", "only for a task that has variants", name)
+    with bars(log, f"reading {escape(name)}"):
+        task = files.open_data(name, **options)
+    suggestion = recipe_table.suggest(task)
+    recipe = suggestion.recipe if core is None else with_core(suggestion.recipe, core)
+    recipe = override(recipe, changes)
+    before, after = suggestion.recipe.to_dict(), recipe.to_dict()
+    reasons = {path: why for path, why in suggestion.reasons.items() if _at(before, path) == _at(after, path)}
+    return Choice(recipe, task, os.path.abspath(Path(name).expanduser()), dict(options), reasons)
+
+
+def show(choice: Choice, changes: Sequence[str], core: str | None) -> None:
+    """A first look at data of one's own, the choices that were made in words, and what is to beat."""
+    task = choice.task
+    if task is None:
+        return
+    out.print("[bold]The data")
+    for line in describe.describe(task).lines():
+        out.print(f"  {escape(line)}", highlight=False)
+    out.print("[bold]The choices")
+    for line in choice.reasons.values():
+        out.print(f"  {escape(line)}", highlight=False)
+    asked = [*([] if core is None else [f"--core {core}"]), *changes]
+    if asked:
+        out.print(f"  As asked for: {escape(', '.join(asked))}.", highlight=False)
+    metrics = objectives.of(task, options_of(task, choice.recipe.training)).metrics
+    for name, values in guesses(task, task.validation).items():
+        words = ", ".join(f"{m.words} {m.text(values[m.name])}" for m in metrics if m.name in values)
+        out.print(f"  To beat on validation: {words} ({escape(name)}).", highlight=False)
+
+
+def same(recipe: Recipe, other: Recipe) -> bool:
+    """Whether two recipes are equal, also when one was read from JSON."""
+    return bool(json.dumps(recipe.to_dict(), sort_keys=True) == json.dumps(other.to_dict(), sort_keys=True))
+
+
+def _at(data: Any, path: str) -> Any:
+    for name in path.split("."):
+        data = data.get(name) if isinstance(data, Mapping) else None
+    return data

@@ -1,0 +1,51 @@
+"""Options of commands that take a file of one's own; `given` collects them for `linrnn.tasks.files.open_data`."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+PANEL = "A file of one's own"
+
+Target = Annotated[
+    str | None, typer.Option(help="Of a table: the column to learn; several with commas.", rich_help_panel=PANEL)
+]
+Window = Annotated[
+    int | None, typer.Option(min=1, help="The steps, or characters, of an example.", rich_help_panel=PANEL)
+]
+Horizon = Annotated[int | None, typer.Option(min=1, help="Of a table: the steps to forecast.", rich_help_panel=PANEL)]
+Columns = Annotated[
+    str | None,
+    typer.Option(help="Of a table: the inputs, with commas.  [default: all numbers]", rich_help_panel=PANEL),
+]
+Time = Annotated[
+    str | None, typer.Option(help="Of a table: the column by which rows are put in order.", rich_help_panel=PANEL)
+]
+Group = Annotated[
+    str | None, typer.Option(help="Of a table: the column that tells its series apart.", rich_help_panel=PANEL)
+]
+Period = Annotated[
+    int | None, typer.Option(min=1, help="Of a forecast: the length of a season in steps.", rich_help_panel=PANEL)
+]
+Missing = Annotated[
+    Literal["error", "mean", "drop"] | None,
+    typer.Option(help="What becomes of missing and infinite numbers.", rich_help_panel=PANEL),
+]
+KindOption = Annotated[
+    str | None,
+    typer.Option("--kind", help="Of arrays: what is learned.  [default: by their shapes]", rich_help_panel=PANEL),
+]
+Rate = Annotated[
+    int | None, typer.Option(min=1, help="Of audio: samples a second; files are resampled.", rich_help_panel=PANEL)
+]
+Seconds = Annotated[float | None, typer.Option(help="Of audio: longer files are cut.", rich_help_panel=PANEL)]
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """The options that were given."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def is_file(name: str, known: Any) -> bool:
+    """Whether a word on the command line is a path, not the name of a task."""
+    return name not in known and ("/" in name or "\\" in name or "." in name or Path(name).exists())

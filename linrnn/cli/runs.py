@@ -1,0 +1,332 @@
+"""The commands that read runs: `linrnn runs`, `eval`, `stream` and `compare`."""
+
+import csv
+import io
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+import typer
+from rich.markup import escape
+from rich.table import Column, Table
+
+from linrnn import training
+from linrnn.cli.console import out, say
+from linrnn.model import Model
+from linrnn.objectives import Metric, Objective
+from linrnn.paper import presets
+from linrnn.paper.tables import mean
+from linrnn.recipes import Recipe
+from linrnn.streaming import Stream
+from linrnn.training.data import Examples
+from linrnn.training.evaluation import evaluate, guesses
+from linrnn.training.run import CONFIG, Run
+from linrnn.util import files
+from linrnn.util.errors import unknown, wrong_value
+
+RunFolder = Annotated[Path, typer.Argument(help="The folder of a run.", metavar="RUN")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...  [default: the GPU where there is one]")]
+Split = Annotated[Literal["train", "validation", "test"], typer.Option(help="Which examples.")]
+Weights = Annotated[Literal["best", "last"], typer.Option(help="The best by validation, or the last.")]
+Data = Annotated[
+    Path | None,
+    typer.Option("--data", help="Where the run's own data is.  [default: where it was]", metavar="PATH"),
+]
+CsvFile = Annotated[Path | None, typer.Option("--csv", help="Write the table to a file, too.", metavar="FILE")]
+COLUMNS = (
+    "run", "task", "core", "preset", "seed", "rate", "steps", "metric", "validation", "test", "steps/s", "state",
+)  # fmt: skip
+SORTS = tuple(name for name in COLUMNS if name not in ("state",))
+
+
+def evaluate_run(
+    run: RunFolder, split: Split = "test", weights: Weights = "best", device: Device = None, data: Data = None
+) -> None:
+    """The metrics and the loss of a run's weights on a split.
+
+    **Examples**
+
+    - `linrnn eval runs/recall-lru --split validation`
+    - `linrnn eval runs/mine --data measurements.npz`: where the data is now
+    """
+    loaded = _load(run, split, weights, device, data)
+    size = Run.open(run).recipe.training.batch_size
+    model = loaded.model
+    values = evaluate(lambda x, n: model(x, lengths=n), model, loaded.examples, loaded.objective, size)
+    first, *others = loaded.objective.metrics
+    words = [f"{metric.words} {metric.text(values[metric.name])}" for metric in others]
+    if first.name == "accuracy" and loaded.task.kind == "classification":
+        said = f"{values['accuracy']:.2%} of {len(loaded.examples):,} {split} examples right"
+    else:
+        said = f"{first.words} {first.text(values[first.name])} on {len(loaded.examples):,} {split} examples"
+    out.print(", ".join([said, *words, f"loss {values['loss']:.4f}", loaded.where]))
+    for name, guess in guesses(loaded.task, getattr(loaded.task, split)).items():
+        out.print(f"  [dim]{name}: {_words(loaded.objective.metrics, guess)}")
+
+
+def runs(
+    folder: Annotated[Path, typer.Argument(help="Where runs are.")] = Path("runs"),
+    sort: Annotated[
+        str | None, typer.Option(help=f"By {', '.join(SORTS)}; the best metric comes first.", metavar="COLUMN")
+    ] = None,
+    file: CsvFile = None,
+) -> None:
+    """A table of all runs in a folder.
+
+    **Examples**
+
+    - `linrnn runs`, or `linrnn runs elsewhere/runs`
+    - `linrnn runs --sort test --csv runs.csv`
+    """
+    if not folder.is_dir():
+        raise ValueError(f"folder: expected a folder with runs, got {folder}")
+    if sort is not None and sort not in SORTS:
+        raise unknown("--sort", sort, SORTS)
+    found, unread = listed(folder)
+    if sort is not None:
+        found.sort(key=lambda row: row.key(sort))
+    titles = [title for title in COLUMNS if title != "core"]  # the preset says more, and a window is narrow
+    table = Table(*(Column(title, overflow="fold") for title in titles))  # no name is cut off
+    for row in found:
+        table.add_row(*map(escape, row.cells()))
+    out.print(table)
+    for name, why in unread.items():
+        say(f"{name} cannot be read: {why}")
+    if file is not None:
+        write_csv(file, COLUMNS, ([*row.values()] for row in found))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run in the table of runs; of a run that has not ended, some numbers are None."""
+
+    name: str
+    recipe: Recipe
+    metric: Metric
+    done: int
+    validation: float | None
+    summary: dict[str, Any]
+
+    def values(self) -> tuple[Any, ...]:
+        """As in `COLUMNS`, unrounded; empty text where there is nothing."""
+        training, summary = self.recipe.training, self.summary
+        state = "done" if summary else "stopped or running"
+        numbers = (self.validation, summary.get("test", {}).get("best"), summary.get("steps_per_second"))
+        known = ["" if number is None else number for number in numbers]
+        start = (self.name, self.recipe.task, self.recipe.model.core, presets.name_of(self.recipe) or "")
+        return (*start, training.seed, training.learning_rate, self.done, self.metric.name, *known, state)
+
+    def cells(self) -> list[str]:
+        """As people read them; a core in place of a preset where there is none."""
+        (name, task, core, preset, seed, rate, _, metric, validation, test, speed, state) = self.values()
+        done = f"{self.done:,} of {self.recipe.training.steps:,}"
+        numbers = ["" if value == "" else self.metric.text(value) for value in (validation, test)]
+        speed = "" if speed == "" else f"{speed:.1f}"
+        return [name, task, preset or core, str(seed), f"{rate:g}", done, metric, *numbers, speed, state]
+
+    def key(self, column: str) -> tuple[bool, Any]:
+        """Text and numbers from below; metrics from the best."""
+        value = self.values()[COLUMNS.index(column)]
+        if value != "" and column in ("validation", "test") and self.metric.higher:
+            value = -value
+        return value == "", value
+
+
+def listed(folder: Path) -> tuple[list[Row], dict[str, str]]:
+    """All runs in a folder by name, and why some folders that look like runs cannot be read."""
+    found, unread = [], {}
+    for config in sorted(folder.rglob(CONFIG)):
+        run, name = Run.open(config.parent), str(config.parent.relative_to(folder))
+        try:
+            found.append(row_of(run, name))
+        except (ValueError, TypeError, KeyError, OSError) as error:
+            if run.checkpoints.is_dir():  # or else a model's folder, or another's
+                unread[name] = " ".join(str(error).split())
+    return found, unread
+
+
+def row_of(run: Run, name: str) -> Row:
+    """A run in a table of runs."""
+    recipe, records, summary = run.recipe, run.metrics(), run.summary
+    metric = run.metric
+    best: float | None = None
+    for record in records:
+        if metric.better(record[metric.name], best):
+            best = record[metric.name]
+    done = records[-1]["step"] if records else 0
+    return Row(name, recipe, metric, done, best, summary or {})
+
+
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of runs, or that hold runs.", metavar="RUN...")],
+    file: CsvFile = None,
+) -> None:
+    """Mean and standard error over seeds, of runs that differ in nothing else.
+
+    **Examples**
+
+    - `linrnn compare runs/*`
+    - `linrnn compare runs/recall-lru* runs/recall-rnn* --csv cores.csv`
+    """
+    rows: list[Row] = []
+    for folder in folders:
+        if not folder.exists():
+            raise wrong_value("RUN", "the folder of a run", folder)
+        found, unread = listed(folder) if folder.is_dir() else ([], {})
+        rows += [row if row.name != "." else _renamed(row, str(folder)) for row in found]
+        for name, why in unread.items():
+            say(f"{folder / name} cannot be read: {why}")
+    show_groups(rows, file)
+
+
+def show_groups(rows: Sequence[Row], file: Path | None = None) -> None:
+    """A line for each group of runs that differ in their seeds only, the best first among runs of a task."""
+    for row in rows:
+        if not row.summary:
+            say(f"{row.name} has not ended, and is left out")
+    ended = [row for row in rows if row.summary]
+    if not ended:
+        raise ValueError("RUN: expected at least one run that has ended, got none")
+    groups: dict[str, list[Row]] = {}
+    for row in ended:
+        groups.setdefault(_without_seed(row), []).append(row)
+    members = sorted(groups.values(), key=lambda group: (group[0].recipe.task, group[0].metric.name, _rank(group)))
+    settings = _differing([group[0].recipe for group in members])
+    columns = ("task", "core", *settings, "metric", "seeds", "validation", "test")
+    table = Table(*(Column(title, overflow="fold") for title in columns))
+    lines = []
+    for group in members:
+        metric, recipe = group[0].metric, group[0].recipe
+        scale = 100 if metric.percent else 1
+        texts: list[str] = []
+        numbers: list[float | str] = []
+        for values in ([row.validation for row in group], [row.summary["test"]["best"] for row in group]):
+            known = [scale * value for value in values if value is not None]
+            texts.append(mean(known, ".1f" if metric.percent else ".4g"))
+            numbers.append(statistics.mean(known) / scale if known else "")
+            numbers.append(statistics.stdev(known) / scale / len(known) ** 0.5 if len(known) > 1 else "")
+        words = [str(_flat(recipe).get(name, "")) for name in settings]
+        name = f"{metric.name}, %" if metric.percent else metric.name
+        table.add_row(*map(escape, (recipe.task, recipe.model.core, *words, name, str(len(group)), *texts)))
+        lines.append([recipe.task, recipe.model.core, *words, metric.name, len(group), *numbers])
+    out.print(table)
+    out.print("[dim]mean (standard error; number of runs), of the weights with the best validation")
+    if file is not None:
+        write_csv(file, (*columns[:-2], "validation", "validation error", "test", "test error"), lines)
+
+
+def write_csv(file: Path, columns: Sequence[str], lines: Iterable[Sequence[Any]]) -> None:
+    """A table as a file, whole or not at all."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(lines)
+    files.write(file, text.getvalue().encode())
+
+
+def stream(
+    run: RunFolder,
+    example: Annotated[int, typer.Option(help="Which example of the split.")] = 0,
+    split: Split = "test",
+    weights: Weights = "best",
+    device: Device = None,
+    data: Data = None,
+) -> None:
+    """Feed one example step by step, in constant memory, and watch the prediction evolve.
+
+    **Example**: `linrnn stream runs/recall-lru --example 7`
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    loaded = _load(run, split, weights, device, data)
+    model, examples = loaded.model, loaded.examples
+    if loaded.task.kind != "classification":
+        raise ValueError(f"run: expected a run of classification, got one of {loaded.task.kind}")
+    if model.config.documents == 2:
+        raise ValueError("run: expected a task of one document, got one that compares two whole ones")
+    if any(block.core.bidirectional for block in model.blocks):
+        raise ValueError("run: expected a causal model, got a bidirectional one, which takes sequences as a whole")
+    if not 0 <= example < len(examples):
+        raise ValueError(f"--example: expected from 0 to {len(examples) - 1}, got {example}")
+    labels = loaded.task.labels or tuple(map(str, range(loaded.task.classes)))
+    inputs, lengths, targets = examples(torch.tensor([example], device=examples.targets.device))
+    running = Stream(model)
+    length = inputs.shape[1] if lengths is None else int(lengths[0])
+    shown = {round(length * tenth / 10) - 1 for tenth in range(1, 11)}
+    title = f"target {escape(labels[int(targets[0])])}"
+    table = Table("steps seen", "prediction", "probability", title=title)
+    bar = Progress(TextColumn("prediction {task.fields[says]}"), BarColumn(), MofNCompleteColumn(), transient=True)
+    with bar, torch.no_grad():
+        task = bar.add_task("", total=length, says="-")
+        for k in range(length):
+            logits = running.step(inputs[:, k])
+            probability, best = logits.softmax(-1).max(-1)
+            name = escape(labels[int(best)])
+            bar.update(task, completed=k + 1, says=f"{name} ({float(probability):.0%})")
+            if k in shown:
+                table.add_row(f"{k + 1:,}", name, f"{float(probability):.1%}")
+    out.print(table)
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    task: Any
+    model: Model
+    examples: Examples
+    objective: Objective
+    where: str  # which weights these are, in words
+
+
+def _load(folder: Path, split: str, weights: Literal["best", "last"], device: str | None, data: Path | None) -> _Loaded:
+    """A run's model in eval mode, the examples of a split, and what was learned."""
+    run = Run.open(folder)
+    place = training.Processes().device(device)
+    words = f"{weights} weights, after step {run.step(weights):,}"
+    task = run.task(data)
+    examples = Examples(task, getattr(task, split), place)
+    return _Loaded(task, run.model(weights).to(place), examples, run.objective(place), words)
+
+
+def _words(metrics: Sequence[Metric], values: dict[str, float]) -> str:
+    return ", ".join(f"{m.words} {m.text(values[m.name])}" for m in metrics if m.name in values)
+
+
+def _renamed(row: Row, name: str) -> Row:
+    return Row(name, row.recipe, row.metric, row.done, row.validation, row.summary)
+
+
+def _rank(group: Sequence[Row]) -> float:
+    score = statistics.mean(float(row.summary["test"]["best"]) for row in group)
+    return -score if group[0].metric.higher else score
+
+
+def _without_seed(row: Row) -> str:
+    flat = {name: value for name, value in _flat(row.recipe).items() if name != "training.seed"}
+    return repr((row.recipe.task, row.summary.get("source"), sorted(flat.items())))
+
+
+def _flat(recipe: Recipe) -> dict[str, Any]:
+    """All fields but the task by their paths."""
+    data = recipe.to_dict()
+    flat: dict[str, Any] = {}
+    for section in ("model", "training"):
+        for name, value in data[section].items():
+            if name == "options":
+                flat |= {f"model.options.{option}": chosen for option, chosen in value.items()}
+            else:
+                flat[f"{section}.{name}"] = value
+    return flat
+
+
+def _differing(recipes: Sequence[Recipe]) -> list[str]:
+    """The fields in which recipes of one task and core differ, but for seeds."""
+    names: dict[str, None] = {}
+    for i, one in enumerate(recipes):
+        for other in recipes[:i]:
+            if (one.task, one.model.core) == (other.task, other.model.core):
+                a, b = _flat(one), _flat(other)
+                names |= {name: None for name in {**a, **b} if a.get(name) != b.get(name)}
+    return [name for name in names if name not in ("training.seed", "model.core")]

@@ -1,0 +1,132 @@
+"""The command `linrnn sweep`: all combinations of some settings, each with several seeds."""
+
+import itertools
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from linrnn import training
+from linrnn.cli import own
+from linrnn.cli.choices import Changes, Choice, CoreName, Steps, TaskName, Variant, choose, flags, same, show
+from linrnn.cli.console import out, say
+from linrnn.cli.plugins import Modules, import_modules
+from linrnn.cli.runs import CsvFile, Device, Row, row_of, show_groups
+from linrnn.recipes import Recipe
+from linrnn.training.overrides import override
+from linrnn.training.run import Run
+from linrnn.util.errors import wrong_value
+
+
+def sweep(
+    task: TaskName = None,
+    variant: Variant = None,
+    core: CoreName = None,
+    changes: Changes = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many runs of each combination, with seeds from 0.")] = 1,
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="Where the runs go.  [default: runs/TASK-CORE-sweep]", metavar="DIR")
+    ] = None,
+    steps: Steps = None,
+    device: Device = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars; the table only.")] = False,
+    file: CsvFile = None,
+    target: own.Target = None,
+    window: own.Window = None,
+    horizon: own.Horizon = None,
+    columns: own.Columns = None,
+    time: own.Time = None,
+    group: own.Group = None,
+    period: own.Period = None,
+    missing: own.Missing = None,
+    kind: own.KindOption = None,
+    rate: own.Rate = None,
+    seconds: own.Seconds = None,
+    modules: Modules = None,
+) -> None:
+    """Train all combinations of settings, where --set has several values with commas, and compare them.
+
+    The same command goes on where it was stopped: runs that have ended are skipped, others are resumed.
+
+    **Examples**
+
+    - `linrnn sweep measurements.npz --set training.learning_rate=.001,.003,.01 --seeds 3`
+    - `linrnn sweep recall --set model.core=lru,rnn --set training.steps=200 --out runs/cores`
+    """
+    import_modules(modules or [])
+    options = own.given(
+        target=target, window=window, horizon=horizon, columns=columns, time=time, group=group, period=period,
+        missing=missing, kind=kind, rate=rate, seconds=seconds,
+    )  # fmt: skip
+    fixed, varied = _split(changes or [])
+    choice = choose(task, variant, core, [*fixed, *flags(steps=steps)], options)
+    place = folder or Path("runs") / f"{choice.recipe.task}-{core or choice.recipe.model.core}-sweep"
+    plan = _plan(choice.recipe, varied, seeds)
+    _check(place, plan)
+    if not quiet:
+        show(choice, fixed, core)
+    for number, (name, recipe) in enumerate(plan.items(), start=1):
+        run = _one(place / name, recipe, choice, training.Settings(device=device, quiet=quiet))
+        if not quiet:
+            out.print(f"{number} of {len(plan)}: {escape(str(place / name))}: {run}", highlight=False)
+    rows: list[Row] = [row_of(Run.open(place / name), name) for name in plan if (place / name).exists()]
+    show_groups(rows, file)
+
+
+def _split(changes: list[str]) -> tuple[list[str], dict[str, list[str]]]:
+    """The changes with one value, and the values of the others by their field."""
+    fixed, varied = [], {}
+    for change in changes:
+        path, equals, text = change.partition("=")
+        values = [value.strip() for value in text.split(",")]
+        if not equals or len(values) == 1:
+            fixed.append(change)
+            continue
+        twice = next((value for i, value in enumerate(values) if value in values[:i] or not value), None)
+        if twice is not None:
+            raise wrong_value(f"--set {path}", "different values", repr(text))
+        varied[path.strip()] = values
+    if "training.seed" in varied:
+        raise wrong_value(
+            "--set training.seed", "--seeds, the number of seeds", repr(",".join(varied["training.seed"]))
+        )
+    return fixed, varied
+
+
+def _plan(base: Recipe, varied: dict[str, list[str]], seeds: int) -> dict[str, Recipe]:
+    """All recipes by the names of their folders; an error before the first run where one is wrong."""
+    plan = {}
+    for values in itertools.product(*varied.values()):
+        changes = [f"{path}={value}" for path, value in zip(varied, values, strict=True)]
+        words = [f"{path.rpartition('.')[2]}={value}" for path, value in zip(varied, values, strict=True)]
+        for seed in range(seeds):
+            recipe = override(base, [*changes, f"training.seed={seed}"])
+            plan[re.sub(r"[^\w.=,+-]", "_", ",".join([*words, f"seed={seed}"]))] = recipe
+    return plan
+
+
+def _check(place: Path, plan: dict[str, Recipe]) -> None:
+    """Raise ValueError where a folder holds something else than the run that would go there."""
+    for name, recipe in plan.items():
+        if not (place / name).exists():
+            continue
+        if not same(Run.open(place / name).recipe, recipe):
+            raise wrong_value("--out", "runs of the same sweep, or a new folder", f"another recipe in {place / name}")
+
+
+def _one(folder: Path, recipe: Recipe, choice: Choice, settings: training.Settings) -> str:
+    """Train, resume or skip a run; what became of it, in words."""
+    known: dict[str, Any] = {"task": choice.task}
+    try:
+        if not folder.exists():
+            training.train(recipe, folder, settings, **known, data=choice.data, options=choice.options)
+            return "trained"
+        if Run.open(folder).summary is not None:
+            return "was there already"
+        training.resume(folder, settings, **known)
+        return "resumed"
+    except training.NonFiniteLossError as error:
+        say(f"{folder}: {error}")
+        return "stopped"

@@ -1,0 +1,150 @@
+"""What people have as inputs, as arrays of tokens, pixels or numbers; what is none of the three is an error."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeGuard
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from linrnn.tasks.arrays.rows import blocks
+from linrnn.tasks.arrays.statistics import real
+from linrnn.util.errors import wrong_type, wrong_value
+
+EXACT = 1 << 24  # integers below are exact in single precision
+FORMS = "integers (examples, length), uint8 pixels or floats (examples, length, channels)"
+
+
+class Inputs(NamedTuple):
+    """Inputs in one of the forms of a `Split`.
+
+    Attributes:
+        array: tokens (examples, length), or pixels or numbers (examples, length, channels).
+        lengths: the real steps of each; None where all are real.
+        owned: whether the array is a copy, which may be written to.
+    """
+
+    array: NDArray[Any]
+    lengths: NDArray[np.int64] | None
+    owned: bool
+
+    @property
+    def tokens(self) -> bool:
+        return self.array.ndim == 2
+
+
+def read_array(name: str, given: ArrayLike | Sequence[Any]) -> NDArray[Any]:
+    """An array of numbers or text; memory-mapped arrays stay mapped, and Python objects are refused."""
+    if isinstance(given, np.ndarray):
+        array = given
+    else:
+        try:
+            array = np.asarray(given)
+        except ValueError as error:  # rows of different lengths
+            raise wrong_value(name, "an array, or a list of arrays with equal shapes", str(error)) from None
+    if array.dtype.kind == "O":
+        raise wrong_type(name, "an array of numbers", "an array of Python objects")
+    if array.dtype.kind not in "biufUS":
+        raise wrong_type(name, "an array of numbers", f"one of dtype {array.dtype}")
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def pad(name: str, sequences: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Sequences (steps, ...) of different lengths as one array, zero after their ends, and their lengths."""
+    arrays = [read_array(f"{name}[{i}]", sequence) for i, sequence in enumerate(sequences)]
+    for i, array in enumerate(arrays):
+        if array.ndim == 0 or array.shape[1:] != arrays[0].shape[1:]:
+            raise wrong_value(f"{name}[{i}]", f"shape (steps, {', '.join(map(str, arrays[0].shape[1:]))})", array.shape)
+        if len(array) == 0:
+            raise wrong_value(f"{name}[{i}]", "at least one step", "none")
+    lengths = np.array([len(array) for array in arrays], np.int64)
+    padded = np.zeros((len(arrays), lengths.max(), *arrays[0].shape[1:]), np.result_type(*{a.dtype for a in arrays}))
+    for row, array in zip(padded, arrays, strict=True):
+        row[: len(array)] = array
+    return padded, lengths
+
+
+def ragged(given: object) -> TypeGuard[Sequence[Any]]:
+    """Whether these are sequences of different lengths, in a list."""
+    if not isinstance(given, list | tuple) or any(isinstance(row, str | bytes) for row in given):
+        return False
+    return len({len(row) if hasattr(row, "__len__") else None for row in given}) > 1
+
+
+def read_inputs(given: ArrayLike | Sequence[Any], lengths: ArrayLike | None) -> Inputs:
+    """Inputs as one of the three forms, and checked lengths."""
+    if ragged(given):
+        if lengths is not None:
+            raise wrong_value("lengths", "None for a list of sequences, which have their own", np.shape(lengths))
+        array, lengths = pad("inputs", given)
+    else:
+        array = read_array("inputs", given)
+    owned = isinstance(given, list | tuple)
+    if array.dtype.kind in "US":
+        first = array.ravel()[0] if array.size else ""
+        raise wrong_type("inputs", f"numbers: {FORMS}", f"text, such as {str(first)!r}")
+    if array.dtype.kind == "f" and array.ndim == 2:
+        array = array[:, :, None]
+    if array.ndim not in (2, 3) or (array.ndim == 3 and array.dtype.kind != "f" and array.dtype != np.uint8):
+        hint = "; integers that are measurements become floats with .astype(numpy.float32)" if array.ndim == 3 else ""
+        raise wrong_value("inputs", FORMS, f"{array.dtype} of shape {array.shape}{hint}")
+    if 0 in array.shape:
+        raise wrong_value("inputs", "at least one example, one step and one channel", f"shape {array.shape}")
+    return Inputs(array, read_lengths(lengths, array), owned)
+
+
+def read_lengths(given: ArrayLike | None, inputs: NDArray[Any]) -> NDArray[np.int64] | None:
+    """The real steps of each example, from 1 to the length; None where all are."""
+    if given is None:
+        return None
+    lengths = read_array("lengths", given)
+    if lengths.dtype.kind not in "iu":
+        raise wrong_type("lengths", "integers", lengths.dtype)
+    if lengths.shape != inputs.shape[:1]:
+        raise wrong_value("lengths", f"shape ({len(inputs)},), one for each example", lengths.shape)
+    lengths = lengths.astype(np.int64)
+    outside = np.flatnonzero((lengths < 1) | (lengths > inputs.shape[1]))
+    if len(outside):
+        came = f"{lengths[outside[0]]} at example {outside[0]}"
+        raise wrong_value("lengths", f"from 1 to {inputs.shape[1]}, the length of the inputs", came)
+    return None if (lengths == inputs.shape[1]).all() else lengths
+
+
+def read_symbols(
+    name: str,
+    tokens: NDArray[Any],
+    lengths: NDArray[np.int64] | None,
+    vocabulary: Sequence[str] | int | None,
+) -> tuple[str, ...]:
+    """The symbols of all tokens, by id; ids that have none are an error."""
+    if tokens.dtype.kind not in "biu" or tokens.ndim != 2:
+        raise wrong_type(name, "integers (examples, length)", f"{tokens.dtype} of shape {tokens.shape}")
+    if isinstance(vocabulary, int | np.integer):
+        vocabulary = [str(i) for i in range(vocabulary)]
+    size = None if vocabulary is None else len(vocabulary)
+    largest = 0
+    for where, block in blocks(tokens):
+        mask = real(lengths, where, tokens.shape[1])
+        block = np.asarray(block) if mask is None else np.where(mask, block, 0)
+        largest = max(largest, int(block.max()))
+        if int(block.min()) < 0 or (size is not None and largest >= size):
+            wrong = np.argwhere((block < 0) | (block >= (np.inf if size is None else size)))[0]
+            expected = "ids from 0" if size is None else f"ids from 0 to {size - 1}, those of the vocabulary"
+            came = f"{block[tuple(wrong)]} at example {where.start + wrong[0]}, step {wrong[1]}"
+            raise wrong_value(name, expected, came)
+    if largest >= EXACT:
+        raise wrong_value(name, f"ids below {EXACT:,}", f"{largest:,}")
+    return tuple(vocabulary) if vocabulary is not None else tuple(str(i) for i in range(largest + 1))
+
+
+def compact(tokens: NDArray[Any], lengths: NDArray[np.int64] | None, symbols: int) -> NDArray[Any]:
+    """Tokens in the smallest type that holds their ids, 0 after the ends; those mapped from a file stay there."""
+    if isinstance(tokens, np.memmap) and tokens.dtype != bool:
+        signed = tokens.dtype.kind == "i" or tokens.dtype == np.uint8
+        if signed or symbols <= 1 << (8 * tokens.itemsize - 1):
+            return tokens if signed else tokens.view(f"i{tokens.itemsize}")  # PyTorch knows few unsigned types
+    dtype = np.uint8 if symbols <= 1 << 8 else np.int16 if symbols <= 1 << 15 else np.int32
+    if lengths is None:
+        return tokens.astype(dtype, copy=False)
+    mask = real(lengths, slice(0, len(tokens)), tokens.shape[1])
+    assert mask is not None
+    return tokens.astype(dtype, copy=False) if not tokens[~mask].any() else np.where(mask, tokens, 0).astype(dtype)

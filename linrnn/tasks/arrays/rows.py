@@ -1,0 +1,66 @@
+"""Some examples of an array without a copy of them: for arrays that are mapped from a file, large, or overlapping."""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+LARGE = 1 << 28  # bytes from which rows are looked up when they are used, not copied
+BLOCK = 1 << 22  # numbers that are looked at together
+
+
+class Rows:
+    """Rows of an array, which are looked up when they are used. It can be asked what an array can be asked: its shape,
+    its dtype, its length and some of its rows; `numpy.asarray` copies it."""
+
+    def __init__(self, array: NDArray[Any], rows: NDArray[np.int64]) -> None:
+        self.array, self.rows = array, rows
+        self.shape = (len(rows), *array.shape[1:])
+        self.dtype, self.ndim = array.dtype, array.ndim
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, tuple):
+            first, *rest = key
+            found = self.array[self.rows[first]]
+            return found[tuple(rest)] if np.ndim(self.rows[first]) == 0 else found[(slice(None), *rest)]
+        return self.array[self.rows[key]]
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("rows that are looked up cannot become an array without a copy")
+        return np.asarray(self.array[self.rows], dtype=dtype)
+
+
+def take(array: NDArray[Any], index: NDArray[np.int64]) -> NDArray[Any]:
+    """The rows of an array: a view where they are contiguous, a copy where it is small, otherwise `Rows`."""
+    if len(index) and (np.diff(index) == 1).all():
+        return array[int(index[0]) : int(index[-1]) + 1]
+    if isinstance(array, np.memmap) or array.nbytes > LARGE or overlapping(array):
+        return cast(NDArray[Any], Rows(array, index))
+    return array[index]
+
+
+def parts(array: object) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
+    """The array under some rows, and which rows; None for an array, all of whose rows are meant."""
+    return (array.array, array.rows) if isinstance(array, Rows) else (cast(NDArray[Any], array), None)
+
+
+def overlapping(array: NDArray[Any]) -> bool:
+    """Whether the numbers are stored more compactly than the shape says, as those of sliding windows are."""
+    if array.size == 0:
+        return False
+    low, high = np.lib.array_utils.byte_bounds(array)
+    return high - low < array.nbytes
+
+
+def blocks(array: NDArray[Any]) -> Iterator[tuple[slice, NDArray[Any]]]:
+    """Rows that are few enough to be looked at together, and where they are."""
+    per_row = int(np.prod(array.shape[1:], dtype=np.int64))
+    size = max(1, BLOCK // max(1, per_row))
+    for start in range(0, len(array), size):
+        where = slice(start, min(start + size, len(array)))
+        yield where, array[where]

@@ -1,0 +1,90 @@
+"""Series cut into windows: parts by time for training, validation and test, and windows that lie in one part."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from linrnn.tasks.arrays import statistics
+from linrnn.tasks.arrays.rows import take
+from linrnn.tasks.arrays.splits import NAMES
+from linrnn.util.errors import wrong_value
+
+Segment = tuple[int, int]  # rows from the first to before the second
+
+
+class Forecast(NamedTuple):
+    """Windows of a series, and the steps after each: (inputs, targets) of each split, all views of one array.
+
+    Attributes:
+        splits: (inputs, targets) of each split.
+        mean, std: of each column in the training part.
+    """
+
+    splits: list[tuple[NDArray[Any], NDArray[Any]]]
+    mean: NDArray[np.float64]
+    std: NDArray[np.float64]
+
+
+def parts(segments: Sequence[Segment], fractions: Sequence[float]) -> list[list[Segment]]:
+    """Each series cut into its first, middle and last part, for training, validation and test."""
+    if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
+        raise wrong_value("fractions", "three parts above 0 that sum to 1", tuple(fractions))
+    result: list[list[Segment]] = [[], [], []]
+    for start, end in segments:
+        bounds = [start, *(start + round((end - start) * part) for part in np.cumsum(fractions)[:2]), end]
+        for number in range(3):
+            result[number].append((bounds[number], bounds[number + 1]))
+    return result
+
+
+def forecast(
+    values: NDArray[np.float64],
+    targets: Sequence[int],
+    segments: Sequence[Segment],
+    *,
+    window: int,
+    horizon: int,
+    fractions: Sequence[float],
+    missing: str,
+) -> Forecast:
+    """Every window of all columns (steps, columns) that lies, with the steps to forecast, in one part of one series.
+
+    Args:
+        values: with NaN where a number is missing.
+        targets: the columns that are forecast.
+        segments: the series.
+        window, horizon: steps before and after the moment of the forecast.
+        fractions: the parts for training, validation and test.
+        missing: "mean" fills missing inputs, "drop" drops their windows; windows with a missing target are dropped.
+    """
+    span = window + horizon
+    divided = parts(segments, fractions)
+    for name, some in zip(NAMES, divided, strict=True):
+        longest = max(end - start for start, end in some)
+        if longest < span:
+            expected = f"at most {longest:,} steps together, those of the {name} part of the longest series"
+            raise wrong_value("window, horizon", expected, f"{window:,} + {horizon:,}")
+    train = np.concatenate([values[start:end] for start, end in divided[0]])
+    found = statistics.moments(train)
+    if not found.number.all():
+        raise wrong_value("columns", "numbers in the training part of each", f"none in column {found.number.argmin()}")
+    finite = np.isfinite(values)
+    bad = np.cumsum(np.r_[0, ~finite[:, list(targets)].all(1)])
+    bad_inputs = bad * 0 if missing == "mean" else np.cumsum(np.r_[0, ~finite.all(1)])
+    double = statistics.coarse(found)
+    filled = np.where(finite, values, found.mean).astype(np.float64 if double else np.float32)
+    goals = filled[:, list(targets)]
+    inputs = np.lib.stride_tricks.sliding_window_view(filled, window, axis=0).transpose(0, 2, 1)
+    outputs = np.lib.stride_tricks.sliding_window_view(goals, horizon, axis=0).transpose(0, 2, 1)[window:]
+    splits = []
+    for name, some in zip(NAMES, divided, strict=True):
+        starts = np.concatenate([np.arange(start, max(start, end - span + 1)) for start, end in some])
+        whole = bad_inputs[starts + window] == bad_inputs[starts]
+        known = bad[starts + span] == bad[starts + window]
+        usable = starts[whole & known]
+        if len(usable) == 0:
+            raise wrong_value(f"missing={missing!r}", f"a window of the {name} part without missing values", "none")
+        splits.append((take(inputs, usable), take(outputs, usable)))
+    return Forecast(splits, found.mean, found.std)

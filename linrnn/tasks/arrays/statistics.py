@@ -1,0 +1,83 @@
+"""Means, deviations and missing values of arrays that may be larger than the memory: block by block."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from linrnn.tasks.arrays.rows import blocks
+
+
+class Moments(NamedTuple):
+    """Of each channel, over the real steps that are finite; a deviation of 0 is given as 1, so that it can divide."""
+
+    mean: NDArray[np.float64]
+    std: NDArray[np.float64]
+    number: NDArray[np.int64]
+
+
+class Missing(NamedTuple):
+    """NaN and infinite numbers among the real steps.
+
+    Attributes:
+        number: how many.
+        first: the index of the first of them, and the number itself; None where there are none.
+        rows: the examples that have some, ascending.
+        padding: whether there are some in the padding, where they do not count.
+    """
+
+    number: int
+    first: tuple[tuple[int, ...], float] | None
+    rows: NDArray[np.int64]
+    padding: bool
+
+
+def real(lengths: NDArray[Any] | None, where: slice, length: int) -> NDArray[np.bool_] | None:
+    """The mask (examples, length) of the real steps of some examples; None where all are real."""
+    return None if lengths is None else np.arange(length) < np.asarray(lengths[where])[:, None]
+
+
+def moments(array: NDArray[Any], lengths: NDArray[Any] | None = None, scale: float = 1.0) -> Moments:
+    """Of numbers (examples, ..., channels), divided by `scale`; with lengths the second axis is the steps."""
+    channels = array.shape[-1]
+    count, mean, square = np.zeros(channels, np.int64), np.zeros(channels), np.zeros(channels)
+    for where, block in blocks(array):
+        mask = real(lengths, where, array.shape[1])
+        numbers = np.asarray(block if mask is None else block[mask]).reshape(-1, channels) / np.float64(scale)
+        finite = np.isfinite(numbers)
+        n = finite.sum(0)
+        center = np.where(finite, numbers, 0).sum(0) / np.maximum(n, 1)
+        spread = (np.where(finite, numbers - center, 0) ** 2).sum(0)
+        both = np.maximum(count + n, 1)
+        difference = center - mean
+        mean = mean + difference * n / both
+        square = square + spread + difference**2 * count * n / both
+        count = count + n
+    std = np.sqrt(square / np.maximum(count, 1))
+    return Moments(mean, np.where(std > 1e-12 * np.abs(mean), std, 1.0), count)
+
+
+def missing(array: NDArray[Any], lengths: NDArray[Any] | None = None) -> Missing:
+    """Numbers (examples, ...) that are NaN or infinite; with lengths the second axis is the steps."""
+    count, first, padding = 0, None, False
+    rows: list[NDArray[np.int64]] = []
+    for where, block in blocks(array):
+        bad = ~np.isfinite(np.asarray(block))
+        mask = real(lengths, where, array.shape[1] if array.ndim > 1 else 1)
+        if mask is not None:
+            mask = mask.reshape(*mask.shape, *[1] * (bad.ndim - 2))
+            padding = padding or bool((bad & ~mask).any())
+            bad &= mask
+        if bad.any():
+            found = np.argwhere(bad)
+            count += len(found)
+            if first is None:
+                place = tuple(int(i) for i in found[0])
+                first = (where.start + place[0], *place[1:]), float(block[place])
+            rows.append(where.start + np.unique(found[:, 0]))
+    return Missing(count, first, np.concatenate(rows) if rows else np.zeros(0, np.int64), padding)
+
+
+def coarse(found: Moments) -> bool:
+    """Whether single precision is too coarse for numbers so far from zero that differ so little."""
+    return bool((np.abs(found.mean) > 1e4 * found.std).any())

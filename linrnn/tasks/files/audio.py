@@ -1,0 +1,109 @@
+"""A folder of audio as a task: one folder a class."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from linrnn.tasks.base import SPLITS, Task
+from linrnn.tasks.files import wav
+from linrnn.util.errors import check_integer, wrong_value
+
+SUFFIXES = (".wav", ".flac", ".ogg", ".mp3", ".aiff", ".aif", ".opus")
+
+
+def load(
+    path: Path,
+    *,
+    rate: int | None = None,
+    seconds: float | None = None,
+    fractions: Sequence[float] = (0.8, 0.1, 0.1),
+    seed: int = 0,
+    name: str | None = None,
+) -> Task:
+    """A task from a folder with a folder of audio files for each class, or with train, validation and test folders that
+    hold such folders.
+
+    Args:
+        path: of the folder.
+        rate: the samples in a second, to which files are resampled; None where all files have the same.
+        seconds: longer files are cut to this time; None keeps all samples.
+        fractions: the parts for training, validation and test, where there are no folders for them.
+        seed: of the order from which splits are cut.
+        name: of the task.
+    """
+    if rate is not None:
+        check_integer("rate", rate, 1)
+    if seconds is not None and not (isinstance(seconds, int | float) and seconds > 0):
+        raise wrong_value("seconds", "a number above 0", seconds)
+    parts = {part: path / part for part in SPLITS}
+    divided = all(folder.is_dir() for folder in parts.values())
+    groups = [_by_class(folder) for folder in parts.values()] if divided else [_by_class(path)]
+    classes = sorted({name for group in groups for name in group})
+    files = [(file, classes.index(name)) for group in groups for name, some in group.items() for file in some]
+    if len(classes) < 2:
+        raise wrong_value(str(path), "folders of audio files for at least two classes", classes or "none")
+    sequences, common = [], rate
+    for file, _ in files:
+        samples, own = read(file)
+        common = common or own
+        if own != common and rate is None:
+            came = f"{own:,} in {file} after {common:,}; rate= resamples all files"
+            raise wrong_value("rate", "as many samples in a second in each file", came)
+        sequences.append(prepare(samples, own, common, seconds))
+    assert common is not None
+    bounds = np.cumsum([0, *(sum(map(len, group.values())) for group in groups)])
+    splits = {n: np.arange(*bounds[i : i + 2]) for i, n in enumerate(SPLITS)} if divided else None
+    return Task.from_arrays(
+        sequences, [target for _, target in files], kind="classification", labels=classes, splits=splits,
+        fractions=fractions, seed=seed, channels=["audio"], name=name or path.resolve().name,
+        note=f"{len(classes)} classes of audio at {common:,} Hz", source=f"{path.name}: {len(files):,} files",
+        options={"format": "audio", "rate": common, "seconds": seconds},
+    )  # fmt: skip
+
+
+def read(path: Path) -> tuple[NDArray[np.float32], int]:
+    """The samples of a file, channels averaged, and how many there are in a second."""
+    if path.suffix.lower() == ".wav":
+        return wav.read(path)
+    try:
+        import soundfile
+    except ImportError:
+        raise ModuleNotFoundError(f"{path}: {path.suffix} files need soundfile: pip install 'linrnn[data]'") from None
+    try:
+        samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
+    except Exception as error:  # soundfile's own kinds
+        raise wav.unreadable(path, error) from error
+    if len(samples) == 0:
+        raise wav.unreadable(path, "no samples")
+    return samples.mean(1), int(rate)
+
+
+def prepare(samples: NDArray[np.float32], own: int, rate: int, seconds: float | None) -> NDArray[np.float32]:
+    """Samples (steps, 1) at another rate, of at most some seconds."""
+    if seconds is not None:
+        samples = samples[: max(1, round(seconds * own))]
+    return (samples if own == rate else resample(samples, own, rate))[:, None]
+
+
+def resample(samples: NDArray[np.float32], own: int, rate: int) -> NDArray[np.float32]:
+    """As many samples as the other rate has in the same time, without the frequencies that it cannot hold."""
+    steps = max(1, round(len(samples) * rate / own))
+    spectrum = np.fft.rfft(samples)[: steps // 2 + 1]
+    return (np.fft.irfft(spectrum, steps) * (steps / len(samples))).astype(np.float32)
+
+
+def holds_audio(path: Path) -> bool:
+    """Whether a folder has audio files in its folders, or in theirs."""
+    return any(file.suffix.lower() in SUFFIXES for depth in ("*/*", "*/*/*") for file in path.glob(depth))
+
+
+def _by_class(folder: Path) -> dict[str, list[Path]]:
+    """The audio files of each class."""
+    found = {place.name: sorted(_audio(place)) for place in sorted(folder.iterdir()) if place.is_dir()}
+    return {name: files for name, files in found.items() if files}
+
+
+def _audio(folder: Path) -> list[Path]:
+    return [file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and not file.name.startswith(".")]

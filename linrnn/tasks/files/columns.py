@@ -1,0 +1,198 @@
+"""Tables as columns: CSV by the standard library, Parquet by pyarrow."""
+
+import csv
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from linrnn.util.errors import unknown, wrong_type, wrong_value
+
+EMPTY = {"", "na", "n/a", "nan", "null", "none", "-"}
+
+
+@dataclass
+class Column:
+    """A column of a table.
+
+    Attributes:
+        name: in the first line.
+        numbers: NaN where a cell is empty or no number.
+        texts: the cells; None where the column holds numbers and nobody needs its texts.
+        integers: whether all numbers are integers.
+        seen: whether there is a number.
+        wrong: the row and the text of the first cell that is neither empty nor a number.
+    """
+
+    name: str
+    numbers: Any = field(default_factory=lambda: array("d"))
+    texts: list[str] | None = None
+    integers: bool = True
+    seen: bool = False
+    wrong: tuple[int, str] | None = None
+
+    @property
+    def text(self) -> bool:
+        """Whether this is a column of text: one whose first cell that is not empty is no number."""
+        return self.wrong is not None and not self.seen
+
+    def add(self, cell: str, row: int) -> None:
+        if self.texts is not None:
+            self.texts.append(cell)
+        if self.wrong is not None and not self.seen:
+            return  # text from its start
+        try:
+            number = float(cell)
+        except ValueError:
+            number = np.nan
+            if cell.strip().lower() not in EMPTY and self.wrong is None:
+                self.wrong = row, cell
+        else:
+            self.seen = self.seen or number == number
+            self.integers = self.integers and (number != number or cell.strip().lstrip("+-").isdecimal())
+        self.numbers.append(number)
+
+    def values(self) -> NDArray[np.float64]:
+        """The numbers; a cell that is none is an error with its row and column."""
+        if self.wrong is not None:
+            row, cell = self.wrong
+            raise wrong_type(f"column {self.name!r}", "numbers", f"{cell!r} in row {row:,}")
+        return np.asarray(self.numbers, np.float64)
+
+
+class Columns:
+    """A table, and where it comes from; rows are counted as an editor counts lines, the names being row 1."""
+
+    def __init__(self, path: Path, columns: Sequence[Column], rows: int) -> None:
+        self.path, self.rows = path, rows
+        self.by_name = {column.name: column for column in columns}
+        if rows == 0:
+            raise wrong_value(str(path), "at least one row below the names of the columns", "none")
+
+    def __getitem__(self, name: str) -> Column:
+        return self.by_name[name]
+
+    def numeric(self) -> list[str]:
+        """The columns of numbers. One with text after numbers is among them, so that its values are an error."""
+        return [name for name, column in self.by_name.items() if not column.text and column.seen]
+
+
+def check_names(option: str, names: Iterable[str], known: Sequence[str]) -> None:
+    """Raise ValueError, with the nearest name, unless all are columns."""
+    for name in names:
+        if name not in known:
+            raise unknown(option, name, known)
+
+
+def read(path: Path, named: dict[str, list[str]]) -> Columns:
+    """A table from a file.
+
+    Args:
+        path: of a CSV file, with commas, semicolons or tabs, or of a Parquet file.
+        named: the columns that an option names, by option; their texts are kept, and unknown ones are errors.
+    """
+    return _parquet(path, named) if path.suffix.lower() in (".parquet", ".pq") else _csv(path, named)
+
+
+def _csv(path: Path, named: dict[str, list[str]]) -> Columns:
+    keep = {name for names in named.values() for name in names}
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            first = file.readline()
+            file.seek(0)
+            lines = csv.reader(file, delimiter=max(",;\t", key=first.count), strict=True)
+            names = [cell.strip() for cell in next(lines, [])]
+            _check_header(path, names, named)
+            columns = [Column(name, texts=[] if name in keep else None) for name in names]
+            rows = 0
+            for cells in lines:
+                if not cells:
+                    continue
+                if len(cells) != len(columns):
+                    came = f"{len(cells)} in row {lines.line_num:,}"
+                    raise wrong_value(str(path), f"{len(columns)} cells in each row", came)
+                rows += 1
+                for column, cell in zip(columns, cells, strict=True):
+                    column.add(cell, lines.line_num)
+    except UnicodeDecodeError:
+        raise not_utf8(path) from None
+    except csv.Error as error:
+        raise wrong_value(str(path), "a CSV file", f"one that is damaged ({error})") from None
+    return Columns(path, columns, rows)
+
+
+def _check_header(path: Path, names: list[str], named: dict[str, list[str]]) -> None:
+    if not names or all(_is_number(name) for name in names):
+        raise wrong_value(str(path), "the names of the columns in its first line", ", ".join(names[:5]) or "none")
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise wrong_value(str(path), "columns with different names", f"{twice!r} twice")
+    for option, wanted in named.items():
+        check_names(option, wanted, names)
+
+
+def _parquet(path: Path, named: dict[str, list[str]]) -> Columns:
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise ModuleNotFoundError(f"{path}: Parquet files need pyarrow: pip install 'linrnn[data]'") from None
+    try:
+        table = parquet.read_table(path)
+    except Exception as error:  # pyarrow's own kinds
+        raise wrong_value(str(path), "a Parquet file", f"one that is damaged ({error})") from error
+    _check_header(path, list(table.column_names), named)
+    columns = [_from_array(name, table.column(name).to_numpy(zero_copy_only=False)) for name in table.column_names]
+    return Columns(path, columns, table.num_rows)
+
+
+def _from_array(name: str, values: NDArray[Any]) -> Column:
+    if values.dtype.kind in "biuf":
+        numbers = values.astype(np.float64)
+        texts = [str(value) for value in values.tolist()] if values.dtype.kind != "f" else None
+        return Column(name, numbers, texts, values.dtype.kind != "f", bool(np.isfinite(numbers).any()))
+    column = Column(name, texts=[])
+    for row, value in enumerate(values.tolist() if values.dtype.kind == "O" else values.astype(str).tolist(), start=2):
+        column.add("" if value is None else str(value), row)
+    return column
+
+
+def moments_of(column: Column) -> NDArray[np.float64]:
+    """The times of a column, as numbers: numbers as they are, dates of ISO 8601 as seconds."""
+    if column.wrong is None:
+        return column.values()
+    result = np.empty(len(column.texts or ()))
+    for i, cell in enumerate(column.texts or ()):
+        try:
+            time = datetime.fromisoformat(cell.strip())
+            result[i] = time.replace(tzinfo=time.tzinfo or UTC).timestamp()
+        except ValueError:
+            expected = "numbers, or dates such as 2024-05-01 or 2024-05-01 12:30:00"
+            raise wrong_value(f"time: column {column.name!r}", expected, f"{cell!r} in row {i + 2:,}") from None
+    return result
+
+
+def not_utf8(path: Path) -> ValueError:
+    """The error for a file that is not UTF-8: it names the first byte that is not, its position and its line."""
+    before, came = 0, "other text"
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                came = f"byte 0x{line[error.start]:02x} at position {before + error.start:,}, line {number:,}"
+                break
+            before += len(line)
+    return wrong_value(str(path), "text in UTF-8", came)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

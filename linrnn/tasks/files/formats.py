@@ -1,0 +1,32 @@
+"""The formats of files, and which one a file or folder has."""
+
+from pathlib import Path
+from types import ModuleType
+
+from linrnn.tasks.files import audio, npz, table, text
+from linrnn.util.errors import wrong_value
+
+FORMATS: dict[str, ModuleType] = {"npz": npz, "table": table, "audio": audio, "text": text}
+WHAT = {
+    "npz": "NumPy's files (.npz, .npy, a folder of .npy)",
+    "table": "tables (.csv, .tsv, .parquet)",
+    "audio": "folders of audio",
+    "text": "texts (.txt, .text, .md)",
+}
+
+
+def format_of(path: Path) -> str:
+    """The format of a file or folder that is there."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: expected a file or a folder, got none there")
+    if path.is_dir():
+        if any(path.glob("*.npy")):
+            return "npz"
+        if audio.holds_audio(path):
+            return "audio"
+        raise wrong_value(str(path), "a folder of .npy files, or of a folder of audio for each class", "neither")
+    suffix = path.suffix.lower()
+    for name in ("npz", "table", "text"):
+        if suffix in FORMATS[name].SUFFIXES:
+            return name
+    raise wrong_value(str(path), " or ".join(WHAT.values()), f"a file with the suffix {suffix!r}")

@@ -1,0 +1,143 @@
+"""Inputs without targets from a file, in the form of those that a model was trained on."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from linrnn.tasks import arrays
+from linrnn.tasks.arrays import statistics
+from linrnn.tasks.arrays.inputs import Inputs, compact, pad, read_inputs, read_symbols
+from linrnn.tasks.base import Description
+from linrnn.tasks.files import audio, npz, table, text
+from linrnn.tasks.files.columns import read
+from linrnn.tasks.files.formats import WHAT, format_of
+from linrnn.util.errors import wrong_value
+
+
+class New(NamedTuple):
+    """Inputs to predict from.
+
+    Attributes:
+        inputs: as in a `Split`.
+        lengths: integers (examples,), the real steps; None where all are.
+        targets: those of the file, as they are there; None where it has none.
+        names: of the examples: their numbers, the series, or the files.
+    """
+
+    inputs: NDArray[Any]
+    lengths: NDArray[np.int64] | None
+    targets: NDArray[Any] | None
+    names: list[str]
+
+
+def read_new(path: str | Path, like: Description) -> New:
+    """Inputs for a model that was trained on a task with this description.
+
+    Of a table for a forecast they are the last window of each series; of a table of labelled steps, each series whole;
+    of audio each file; of a text the whole text.
+
+    Args:
+        path: a file of one's own, in the format of the file that the model was trained on, or NumPy's arrays.
+        like: the description of the task.
+    """
+    path = Path(path).expanduser()
+    heard = like.options.get("format") == "audio" and path.is_dir() and bool(_audio(path))
+    heard = heard or (path.is_file() and path.suffix.lower() in audio.SUFFIXES)
+    format_ = "audio" if heard else format_of(path)
+    if format_ != "npz" and format_ != like.options.get("format"):
+        trained = WHAT.get(str(like.options.get("format")), "arrays")
+        raise wrong_value(str(path), f"{trained}, as in training, or {WHAT['npz']}", WHAT[format_])
+    found = {"npz": _arrays, "table": _table, "audio": _sounds, "text": _text}[format_](path, like)
+    _check(found, like, path)
+    return found
+
+
+def _arrays(path: Path, like: Description) -> New:
+    found = npz.read(path)
+    if "inputs" not in found:
+        raise wrong_value(str(path), "an array `inputs`", ", ".join(found))
+    given = read_inputs(found["inputs"], found.get("lengths"))
+    array, lengths = given.array, given.lengths
+    if given.tokens and like.channels is None:
+        read_symbols("inputs", array, lengths, like.vocabulary)
+        array = compact(array, lengths, len(like.vocabulary or ()))
+    elif not given.tokens and like.channels is not None and like.vocabulary is not None:
+        if "tokens" not in found:
+            raise wrong_value(str(path), "an array `tokens` beside `inputs`", "none")
+        array = _beside(given, found["tokens"], like.vocabulary)
+    elif array.dtype.kind == "f" and not isinstance(array, np.memmap) and array.itemsize != 8:
+        array = array.astype(np.float32)
+    return New(array, lengths, found.get("targets"), [str(i) for i in range(len(array))])
+
+
+def _beside(given: Inputs, tokens: NDArray[Any], vocabulary: tuple[str, ...]) -> NDArray[Any]:
+    if tokens.shape != given.array.shape[:2]:
+        raise wrong_value("tokens", f"integers {given.array.shape[:2]}, one at each step", tokens.shape)
+    read_symbols("tokens", tokens, given.lengths, vocabulary)
+    return arrays.joined(given.array.astype(np.float32), tokens, given.lengths)
+
+
+def _table(path: Path, like: Description) -> New:
+    options = like.options
+    named = {"columns": list(like.columns or ())}
+    for name in ("time", "group"):
+        named[name] = [options[name]] if options.get(name) else []
+    content = read(path, named)
+    rows = table.arrange(content, options.get("time"), options.get("group"))
+    values = table.numbers_of(content, named["columns"], rows)
+    segments = rows.segments
+    if like.kind == "forecast":
+        window = options["window"]
+        short = min(segments, key=lambda segment: segment[1] - segment[0])
+        if short[1] - short[0] < window:
+            expected = f"at least {window:,} rows in each series, the window of the model"
+            raise wrong_value(str(path), expected, f"{short[1] - short[0]:,}")
+        segments = [(end - window, end) for _, end in segments]
+    padded, lengths = pad("rows", [values[a:b] for a, b in segments])
+    names = rows.names if options.get("group") else [path.stem]
+    full = bool((lengths == padded.shape[1]).all())
+    return New(padded, None if full else lengths, None, names)
+
+
+def _sounds(path: Path, like: Description) -> New:
+    files = [path] if path.is_file() else _audio(path)
+    sequences = []
+    for file in files:
+        samples, own = audio.read(file)
+        sequences.append(audio.prepare(samples, own, int(like.options["rate"]), like.options.get("seconds")))
+    padded, lengths = pad("files", sequences)
+    names = [str(file.relative_to(path)) if file != path else file.name for file in files]
+    return New(padded, lengths, None, names)
+
+
+def _audio(path: Path) -> list[Path]:
+    return sorted(file for file in path.rglob("*") if file.suffix.lower() in audio.SUFFIXES)
+
+
+def _text(path: Path, like: Description) -> New:
+    ids = text.encode(text.read(path), like.vocabulary or ())
+    if len(ids) == 0:
+        raise wrong_value(str(path), "at least one character", "none")
+    return New(ids[None], None, None, [path.stem])
+
+
+def _check(found: New, like: Description, path: Path) -> None:
+    """Raise ValueError unless the inputs are of the form of the task's, and finite."""
+    channels = None if found.inputs.ndim == 2 else found.inputs.shape[2]
+    expected = None if like.channels is None else like.channels + (like.vocabulary is not None)
+    if channels != expected or (like.channels is None) != (found.inputs.dtype.kind in "iu" and channels is None):
+        form = "tokens (examples, length)" if expected is None else f"(examples, length, {expected})"
+        raise wrong_value(f"{path}: inputs", form, f"{found.inputs.dtype} {found.inputs.shape}")
+    if found.inputs.dtype.kind != "f":
+        return
+    gaps = statistics.missing(found.inputs, found.lengths)
+    if not gaps.number:
+        return
+    if like.options.get("missing") not in ("mean", "drop") or like.mean is None:
+        raise wrong_value(f"{path}: inputs", "finite numbers", arrays.describe_missing(gaps, like.columns))
+    means = np.array(like.mean)
+    for example in gaps.rows:  # as in training: the mean of the training split
+        row = found.inputs[example, :, : len(means)]
+        row[...] = np.where(np.isfinite(row), row, means)

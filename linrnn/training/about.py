@@ -1,0 +1,57 @@
+"""What a run stores so that its model can be used again without data and recipe, and its data recognized."""
+
+import dataclasses
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+
+from linrnn.model import Model
+from linrnn.objectives import Options
+from linrnn.tasks.base import SPLITS, Description, Task
+from linrnn.util.provenance import versions
+
+NORMALIZATION = ("mean", "std", "target_mean", "target_std")
+SAME = ("kind", "classes", "documents", "channels", "horizon", "vocabulary", "labels", "columns")  # to a model
+ROWS = 1024  # of a split, of which the checksum is taken
+
+
+def about_run(model: Model, task: Task, options: Options) -> dict[str, Any]:
+    """For JSON: everything that a model needs and that is not in its weights, and a checksum of the examples."""
+    return {
+        "linrnn": versions().get("linrnn"),
+        "model": dataclasses.asdict(model.config),
+        "objective": dataclasses.asdict(options),
+        "task": task.description(),
+        "checksum": checksum(task),
+    }
+
+
+def difference(task: Description, known: Description) -> str | None:
+    """The first thing in which a task is none for a model that was trained on the known one; None where it fits."""
+    for name in SAME:
+        one, other = getattr(task, name), getattr(known, name)
+        if one != other:
+            short = all(isinstance(value, int | str) for value in (one, other))
+            return f"{name}={one} in place of {other}" if short else f"other {name}"
+    return None
+
+
+def normalized_as(task: Task, known: Description) -> Task:
+    """The task with the normalization of the known one, whatever its own examples are."""
+    return dataclasses.replace(task, **{name: getattr(known, name) for name in NORMALIZATION})
+
+
+def checksum(task: Task) -> str:
+    """Of the normalization, and of the sizes and up to 1,024 evenly spaced examples of each split."""
+    numbers = {name: getattr(task, name) for name in NORMALIZATION}
+    digest = hashlib.sha256(json.dumps(numbers).encode())
+    for name in SPLITS:
+        split = getattr(task, name)
+        rows = np.unique(np.linspace(0, max(len(split) - 1, 0), min(len(split), ROWS)).astype(np.int64))
+        for array in (split.inputs, split.lengths, split.targets):
+            digest.update(repr(None if array is None else (array.shape, str(array.dtype))).encode())
+            for row in rows if array is not None else ():
+                digest.update(np.ascontiguousarray(array[int(row)]).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,131 @@
+"""How well a model does on all examples of a split, and how well guesses do that learn nothing."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from linrnn.objectives import Objective
+from linrnn.tasks.base import Split, Task
+from linrnn.training.data import Examples
+
+Array = NDArray[Any]
+BLOCK = 1 << 22  # numbers that are looked at together
+
+
+@torch.no_grad()
+def evaluate(
+    predict: Callable[..., Tensor], model: nn.Module, examples: Examples, objective: Objective, batch_size: int
+) -> dict[str, float]:
+    """The metrics and the loss over all examples, in eval mode."""
+    training = model.training
+    model.eval()
+    device, sums, rows = examples.targets.device, dict[str, Tensor](), dict[str, list[Tensor]]()
+    for start in range(0, len(examples), batch_size):
+        indices = torch.arange(start, start + batch_size, device=device)
+        inputs, lengths, targets = examples(indices % len(examples))  # the last batch is filled up, all have one shape
+        outputs = predict(inputs, lengths)
+        for name, value in objective.totals(outputs, targets, lengths, indices < len(examples)).items():
+            if name.startswith("rows"):
+                rows.setdefault(name, []).append(value)
+            else:
+                sums[name] = sums[name] + value if name in sums else value
+    model.train(training)
+    return objective.values(sums | {name: torch.cat(parts) for name, parts in rows.items()})
+
+
+def guesses(task: Task, split: Split) -> dict[str, dict[str, float]]:
+    """The metrics of guesses that learn nothing but the training split's statistics, by their names."""
+    if task.kind == "language":
+        return {"symbol frequencies": {"bits_per_character": _bits(task, split)}}
+    if task.kind == "multi-label":
+        share = np.asarray(split.targets, dtype=np.float64).mean(0)
+        f1 = 2 * share.mean() / (1 + share.mean())
+        present = share[share > 0]
+        precision = float(present.mean()) if len(present) else 0.0
+        return {"every label": {"f1": float(f1), "average_precision": precision}}
+    if task.kind == "forecast":
+        return _forecasts(task, split)
+    if task.numeric_targets:
+        mean = np.asarray(task.target_mean, dtype=np.float64)
+        return {"the mean": _errors((block, mean) for block in _real(split))}
+    counts = _counts(task, task.train)
+    most = int(counts.argmax())
+    return {"the most frequent class": {"accuracy": float(_counts(task, split)[most]) / max(_steps(split), 1)}}
+
+
+def _forecasts(task: Task, split: Split) -> dict[str, dict[str, float]]:
+    """Persistence, the last value of the window, and the seasonal naive forecast, the values of a season before."""
+    channels = target_channels(task)
+    if channels is None or task.horizon is None:
+        return {}
+    length = split.inputs.shape[1]
+    ahead = np.arange(task.horizon)
+    backward = {"persistence": np.zeros(task.horizon, dtype=np.int64)}  # how many steps before the window's end
+    if task.period is not None and task.period <= length:
+        backward["seasonal naive"] = task.period - 1 - ahead % task.period
+
+    def pairs(steps: Array) -> Iterator[tuple[Array, Array]]:
+        for start, stop in _blocks(split.inputs):
+            inputs = np.asarray(split.inputs[start:stop])[:, :, channels]
+            ends = np.full(len(inputs), length) if split.lengths is None else np.asarray(split.lengths[start:stop])
+            at = np.clip(ends[:, None] - 1 - steps, 0, length - 1)
+            yield np.asarray(split.targets[start:stop]), inputs[np.arange(len(inputs))[:, None], at]
+
+    return {name: _errors(pairs(steps)) for name, steps in backward.items()}
+
+
+def target_channels(task: Task) -> list[int] | None:
+    """Which channels of a window hold what is forecast; None where that is not known."""
+    if task.columns is not None and task.labels is not None:
+        known = [name in task.columns for name in task.labels]
+        return [task.columns.index(name) for name in task.labels] if all(known) else None
+    return list(range(task.outputs)) if task.channels == task.outputs else None
+
+
+def _errors(pairs: Iterator[tuple[Array, Array]]) -> dict[str, float]:
+    squared, absolute, count = 0.0, 0.0, 0
+    for targets, said in pairs:
+        error = targets.astype(np.float64) - said
+        squared, absolute = squared + float((error**2).sum()), absolute + float(abs(error).sum())
+        count += error.size
+    return {"rmse": math.sqrt(squared / max(count, 1)), "mae": absolute / max(count, 1)}
+
+
+def _bits(task: Task, split: Split) -> float:
+    """The cross-entropy with the frequencies of symbols in the training split, each counted once more."""
+    counts, seen = _counts(task, split), _counts(task, task.train) + 1
+    return float((counts * -np.log2(seen / seen.sum())).sum() / max(counts.sum(), 1))
+
+
+def _counts(task: Task, split: Split) -> Array:
+    """How often each class comes."""
+    counts = np.zeros(task.classes, dtype=np.int64)
+    for block in _real(split):
+        counts += np.bincount(block.ravel(), minlength=task.classes)
+    return counts
+
+
+def _steps(split: Split) -> int:
+    return sum(block.size for block in _real(split))
+
+
+def _real(split: Split) -> Iterator[Array]:
+    """The targets, without padding."""
+    stepwise = split.lengths is not None and split.targets.ndim > 1 and split.targets.shape[1] == split.inputs.shape[1]
+    for start, stop in _blocks(split.targets):
+        block = np.asarray(split.targets[start:stop])
+        if stepwise:
+            lengths: Any = split.lengths
+            block = block[np.arange(block.shape[1]) < np.asarray(lengths[start:stop])[:, None]]
+        yield block
+
+
+def _blocks(array: Array) -> Iterator[tuple[int, int]]:
+    size = max(1, BLOCK // max(1, math.prod(array.shape[1:])))
+    for start in range(0, len(array), size):
+        yield start, min(start + size, len(array))

@@ -1,0 +1,123 @@
+"""What a trained model says of new inputs, and the text that it generates."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from linrnn.model import Model
+from linrnn.streaming import Stream
+from linrnn.tasks.base import Split
+from linrnn.tasks.files import New
+from linrnn.training.data import Examples
+from linrnn.training.run import Run
+from linrnn.util.errors import wrong_value
+
+UNKNOWN = "<unk>"
+
+
+class Predictions(NamedTuple):
+    """What a model says of each example.
+
+    Attributes:
+        names: of the examples.
+        values: (examples, [length or horizon,] columns): probabilities of classes or labels, or numbers in the units of
+            the target.
+        columns: names of classes, labels or target columns.
+        classes: the most probable class, (examples, [length]), where there is one; otherwise None.
+        lengths: integers (examples,), the steps of each example where there is a prediction for each; otherwise None.
+    """
+
+    names: list[str]
+    values: NDArray[np.float32]
+    columns: tuple[str, ...]
+    classes: NDArray[np.int64] | None
+    lengths: NDArray[np.int64] | None
+
+
+@torch.no_grad()
+def predict(
+    run: Run, new: New, *, weights: Literal["best", "last"] = "best", device: torch.device | str = "cpu"
+) -> Predictions:
+    """The predictions of a run's model, for inputs as `linrnn.tasks.files.read_new` gives them.
+
+    Example:
+        >>> run = linrnn.Run.open("runs/mine")
+        >>> predict(run, linrnn.tasks.files.read_new("new.npz", run.description)).values
+    """
+    task, device = run.description, torch.device(device)
+    if task.kind == "language":
+        raise wrong_value("run", "targets to predict; `linrnn generate` continues a text", "one of language")
+    model, objective = run.model(weights).to(device), run.objective(device)
+    split = Split(new.inputs, new.lengths, np.zeros(len(new.inputs), dtype=np.int64))
+    examples, size = Examples(task, split, device), run.recipe.training.batch_size
+    parts = []
+    for start in range(0, len(examples), size):
+        inputs, lengths, _ = examples(torch.arange(start, min(start + size, len(examples)), device=device))
+        parts.append(objective.predictions(model(inputs, lengths=lengths)).float().cpu())
+    values = torch.cat(parts).numpy()
+    several = task.numeric_targets or task.kind == "multi-label"
+    steps = None
+    if objective.stepwise:
+        steps = np.full(len(values), values.shape[1]) if new.lengths is None else np.asarray(new.lengths)
+    return Predictions(new.names, values, names_of(run), None if several else values.argmax(-1), steps)
+
+
+def names_of(run: Run) -> tuple[str, ...]:
+    """The names of classes, labels or target columns; numbers where they have none."""
+    task = run.description
+    return task.labels or tuple(str(i) for i in range(task.outputs))
+
+
+def generate(
+    model: Model, vocabulary: Sequence[str], prompt: str, length: int, *, seed: int = 0, temperature: float = 1.0
+) -> Iterator[str]:
+    """Symbols that continue a text, drawn one by one from what the model expects; the same for the same seed.
+
+    Args:
+        model: of language, in eval mode.
+        vocabulary: its symbols.
+        prompt: the text to continue: characters, or where symbols are longer, symbols with spaces between them.
+        length: how many symbols to draw.
+        seed: of the draws.
+        temperature: 1 draws from the model's own probabilities; lower values prefer probable symbols, 0 takes the most
+            probable one.
+    """
+    if not 0 <= temperature < float("inf"):
+        raise wrong_value("temperature", "a number not below 0", temperature)
+    if length < 0:
+        raise wrong_value("length", "a number not below 0", length)
+    stream, device = Stream(model), next(model.parameters()).device
+    drawn = torch.Generator().manual_seed(seed)
+    barred = [i for i, symbol in enumerate(vocabulary) if symbol == UNKNOWN]
+    logits: Any = None
+    for symbol in symbols_of(prompt, vocabulary):
+        logits = stream.step(torch.tensor([symbol], device=device))
+    for _ in range(length):
+        scores = logits[0].double().cpu()
+        scores[barred] = -torch.inf
+        if temperature == 0:
+            symbol = int(scores.argmax())
+        else:
+            symbol = int(torch.multinomial((scores / temperature).softmax(-1), 1, generator=drawn))
+        yield vocabulary[symbol]
+        logits = stream.step(torch.tensor([symbol], device=device))
+
+
+def separator(vocabulary: Sequence[str]) -> str:
+    """What stands between symbols: nothing between characters."""
+    return "" if all(len(symbol) == 1 for symbol in vocabulary if symbol != UNKNOWN) else " "
+
+
+def symbols_of(prompt: str, vocabulary: Sequence[str]) -> list[int]:
+    """The ids of the symbols of a prompt, at least one; a symbol that is not known is an error."""
+    ids = {symbol: i for i, symbol in enumerate(vocabulary)}
+    symbols = list(prompt) if separator(vocabulary) == "" else prompt.split()
+    if not symbols:
+        raise wrong_value("prompt", "at least one symbol to begin with", "none")
+    for symbol in symbols:
+        if symbol not in ids or symbol == UNKNOWN:
+            raise wrong_value("prompt", "symbols of the training data", repr(symbol))
+    return [ids[symbol] for symbol in symbols]
