@@ -204,6 +204,7 @@ def describe_missing(found: statistics.Missing, columns: Sequence[str] | None = 
 def _training(
     array: NDArray[Any], lengths: NDArray[np.int64] | None, rows: NDArray[np.int64]
 ) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
+    rows = np.sort(rows)  # a mapped file is read from its start to its end
     return take(array, rows), None if lengths is None else lengths[rows]
 
 

@@ -44,10 +44,7 @@ def moments(array: NDArray[Any], lengths: NDArray[Any] | None = None, scale: flo
     for where, block in blocks(array):
         mask = real(lengths, where, array.shape[1])
         numbers = np.asarray(block if mask is None else block[mask]).reshape(-1, channels) / np.float64(scale)
-        finite = np.isfinite(numbers)
-        n = finite.sum(0)
-        center = np.where(finite, numbers, 0).sum(0) / np.maximum(n, 1)
-        spread = (np.where(finite, numbers - center, 0) ** 2).sum(0)
+        n, center, spread = _moments(numbers)
         both = np.maximum(count + n, 1)
         difference = center - mean
         mean = mean + difference * n / both
@@ -55,6 +52,19 @@ def moments(array: NDArray[Any], lengths: NDArray[Any] | None = None, scale: flo
         count = count + n
     std = np.sqrt(square / np.maximum(count, 1))
     return Moments(mean, np.where(std > 1e-12 * np.abs(mean), std, 1.0), count)
+
+
+def _moments(numbers: NDArray[np.float64]) -> tuple[Any, Any, Any]:
+    """How many numbers of each column are finite, their mean, and the sum of their squared differences from it."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        center = numbers.mean(0) if len(numbers) else np.full(numbers.shape[1], np.nan)
+    if np.isfinite(center).all():  # so are all numbers, and nothing has to be picked
+        difference = numbers - center
+        return np.full(len(center), len(numbers)), center, np.einsum("ij,ij->j", difference, difference)
+    finite = np.isfinite(numbers)
+    n = finite.sum(0)
+    center = np.where(finite, numbers, 0).sum(0) / np.maximum(n, 1)
+    return n, center, (np.where(finite, numbers - center, 0) ** 2).sum(0)
 
 
 def missing(array: NDArray[Any], lengths: NDArray[Any] | None = None) -> Missing:
