@@ -296,6 +296,14 @@ MISTAKES: list[Any] = [
     ({"splits": (18, 1)}, TypeError, "splits: expected three numbers"),
     ({"fractions": (0.9, 0.1, 0.1)}, ValueError, "fractions: expected three parts above 0 that sum to 1"),
     ({"name": ""}, TypeError, "name: expected text"),
+    ({"fractions": "abc"}, TypeError, "fractions: expected three numbers, got 'abc'"),
+    ({"seed": -1}, ValueError, "seed: expected at least 0, got -1"),
+    ({"labels": ["a", "b", "a"]}, ValueError, "labels: expected different names, got 'a' twice"),
+    ({"inputs": TOKENS, "vocabulary": 0}, ValueError, "vocabulary: expected at least 1, got 0"),
+    ({"inputs": changed(FLOATS.astype(float), (0, 1e300))}, ValueError, "got 18 missing or infinite, the first 1e.300"),
+    ({"inputs": np.ma.masked_greater(FLOATS, 5)}, ValueError, "inputs: expected finite numbers, got .* first nan"),
+    ({"inputs": np.ma.masked_greater(TOKENS, 5)}, TypeError, "inputs: expected integers without a mask, or floats"),
+    ({"inputs": [1, [2, 3]]}, ValueError, r"inputs\[0\]: expected shape"),
 ]  # fmt: skip
 
 

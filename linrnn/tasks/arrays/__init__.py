@@ -241,7 +241,7 @@ def _filled(
     result = array if owned else np.array(array)
     for where, block in blocks(result):
         mask = statistics.real(lengths, where, array.shape[1])
-        bad = ~np.isfinite(block)
+        bad = ~statistics.finite(block)
         if mean is not None:
             block[...] = np.where(bad, mean.astype(array.dtype), block)
         if mask is not None:
