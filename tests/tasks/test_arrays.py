@@ -296,6 +296,14 @@ MISTAKES: list[Any] = [
     ({"splits": (18, 1)}, TypeError, "splits: expected three numbers"),
     ({"fractions": (0.9, 0.1, 0.1)}, ValueError, "fractions: expected three parts above 0 that sum to 1"),
     ({"name": ""}, TypeError, "name: expected text"),
+    ({"fractions": "abc"}, TypeError, "fractions: expected three numbers, got 'abc'"),
+    ({"seed": -1}, ValueError, "seed: expected at least 0, got -1"),
+    ({"labels": ["a", "b", "a"]}, ValueError, "labels: expected different names, got 'a' twice"),
+    ({"inputs": TOKENS, "vocabulary": 0}, ValueError, "vocabulary: expected at least 1, got 0"),
+    ({"inputs": changed(FLOATS.astype(float), (0, 1e300))}, ValueError, "got 18 missing or infinite, the first 1e.300"),
+    ({"inputs": np.ma.masked_greater(FLOATS, 5)}, ValueError, "inputs: expected finite numbers, got .* first nan"),
+    ({"inputs": np.ma.masked_greater(TOKENS, 5)}, TypeError, "inputs: expected integers without a mask, or floats"),
+    ({"inputs": [1, [2, 3]]}, ValueError, r"inputs\[0\]: expected shape"),
 ]  # fmt: skip
 
 
@@ -389,11 +397,16 @@ def test_statistics_of_blocks_are_those_of_the_whole(monkeypatch: pytest.MonkeyP
     found = statistics.moments(array, lengths)
     np.testing.assert_allclose(found.mean, array[mask].mean(0), rtol=1e-12)
     np.testing.assert_allclose(found.std, array[mask].std(0), rtol=1e-9)
-    array[3, 0, 1], array[8, 0, 0] = np.nan, np.inf
+    array[3, 0, 1], array[8, 0, 0], array[9, 0, 0] = np.nan, np.inf, -np.inf
+    finite = np.where(np.isfinite(array), array, np.nan)[mask]
+    found = statistics.moments(array, lengths)
+    np.testing.assert_allclose(found.mean, np.nanmean(finite, 0), rtol=1e-12)
+    np.testing.assert_allclose(found.std, np.nanstd(finite, 0), rtol=1e-9)
+    assert found.number.tolist() == np.isfinite(finite).sum(0).tolist()
     absent = statistics.missing(array, lengths)
-    assert (absent.number, absent.rows.tolist(), absent.padding) == (2, [3, 8], False)
+    assert (absent.number, absent.rows.tolist(), absent.padding) == (3, [3, 8, 9], False)
     assert absent.first is not None
     assert absent.first[0] == (3, 0, 1)
     array[0, lengths[0] :] = np.nan
-    assert statistics.missing(array, lengths).number == 2
+    assert statistics.missing(array, lengths).number == 3
     assert statistics.missing(array, lengths).padding == (lengths[0] < 4)

@@ -204,6 +204,7 @@ def describe_missing(found: statistics.Missing, columns: Sequence[str] | None = 
 def _training(
     array: NDArray[Any], lengths: NDArray[np.int64] | None, rows: NDArray[np.int64]
 ) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
+    rows = np.sort(rows)  # a mapped file is read from its start to its end
     return take(array, rows), None if lengths is None else lengths[rows]
 
 
@@ -240,7 +241,7 @@ def _filled(
     result = array if owned else np.array(array)
     for where, block in blocks(result):
         mask = statistics.real(lengths, where, array.shape[1])
-        bad = ~np.isfinite(block)
+        bad = ~statistics.finite(block)
         if mean is not None:
             block[...] = np.where(bad, mean.astype(array.dtype), block)
         if mask is not None:

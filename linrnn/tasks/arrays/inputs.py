@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from linrnn.tasks.arrays.rows import blocks
 from linrnn.tasks.arrays.statistics import real
-from linrnn.util.errors import wrong_type, wrong_value
+from linrnn.util.errors import check_integer, wrong_type, wrong_value
 
 EXACT = 1 << 24  # integers below are exact in single precision
 FORMS = "integers (examples, length), uint8 pixels or floats (examples, length, channels)"
@@ -34,7 +34,11 @@ class Inputs(NamedTuple):
 
 def read_array(name: str, given: ArrayLike | Sequence[Any]) -> NDArray[Any]:
     """An array of numbers or text; memory-mapped arrays stay mapped, and Python objects are refused."""
-    if isinstance(given, np.ndarray):
+    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):  # masked numbers are missing ones
+        if given.dtype.kind != "f":
+            raise wrong_type(name, "integers without a mask, or floats", f"masked {given.dtype}")
+        array = given.filled(np.nan)
+    elif isinstance(given, np.ndarray):
         array = given
     else:
         try:
@@ -119,6 +123,7 @@ def read_symbols(
     if tokens.dtype.kind not in "biu" or tokens.ndim != 2:
         raise wrong_type(name, "integers (examples, length)", f"{tokens.dtype} of shape {tokens.shape}")
     if isinstance(vocabulary, int | np.integer):
+        check_integer("vocabulary", int(vocabulary), 1)
         vocabulary = [str(i) for i in range(vocabulary)]
     size = None if vocabulary is None else len(vocabulary)
     largest = 0

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from linrnn.tasks.arrays import statistics
 from linrnn.tasks.arrays.rows import take
-from linrnn.tasks.arrays.splits import NAMES
+from linrnn.tasks.arrays.splits import NAMES, check_fractions
 from linrnn.util.errors import wrong_value
 
 Segment = tuple[int, int]  # rows from the first to before the second
@@ -29,8 +29,7 @@ class Forecast(NamedTuple):
 
 def parts(segments: Sequence[Segment], fractions: Sequence[float]) -> list[list[Segment]]:
     """Each series cut into its first, middle and last part, for training, validation and test."""
-    if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
-        raise wrong_value("fractions", "three parts above 0 that sum to 1", tuple(fractions))
+    check_fractions(fractions)
     result: list[list[Segment]] = [[], [], []]
     for start, end in segments:
         bounds = [start, *(start + round((end - start) * part) for part in np.cumsum(fractions)[:2]), end]

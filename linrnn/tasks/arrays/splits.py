@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from linrnn.util.errors import unknown, wrong_type, wrong_value
+from linrnn.util.errors import check_integer, unknown, wrong_type, wrong_value
 
 NAMES = ("train", "validation", "test")
 Index = NDArray[np.int64]
@@ -31,6 +31,7 @@ def divide(
         seed: of the order from which splits are cut.
         by_time: cut them from the order in which the examples are.
     """
+    check_integer("seed", seed, 0)
     if isinstance(splits, Mapping):
         chosen = _named(examples, splits)
         usable = np.zeros(examples, bool)
@@ -45,6 +46,14 @@ def divide(
         if len(index) == 0:
             raise wrong_value("splits", f"at least one example for {name}", f"none of {len(keep)} usable examples")
     return result
+
+
+def check_fractions(fractions: Sequence[float]) -> None:
+    """Raise TypeError or ValueError unless these are parts of a whole."""
+    if not all(isinstance(part, int | float | np.number) for part in fractions):
+        raise wrong_type("fractions", "three numbers", repr(fractions))
+    if len(fractions) != 3 or not min(fractions) > 0 or abs(sum(fractions) - 1) > 1e-6:
+        raise wrong_value("fractions", "three parts above 0 that sum to 1", tuple(fractions))
 
 
 def _named(examples: int, splits: Mapping[str, Any]) -> list[Index]:
@@ -89,8 +98,7 @@ def _counts(examples: int, counts: Sequence[int]) -> list[int]:
 
 
 def _sizes(examples: int, fractions: Sequence[float]) -> list[int]:
-    if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
-        raise wrong_value("fractions", "three parts above 0 that sum to 1", tuple(fractions))
+    check_fractions(fractions)
     if examples < 3:
         raise wrong_value("splits", "at least 3 examples, one for each split", examples)
     later = [max(1, round(part * examples)) for part in fractions[1:]]

@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 from linrnn.tasks.arrays.rows import blocks
 
+LARGEST = np.float64(np.finfo(np.float32).max)
+
 
 class Moments(NamedTuple):
     """Of each channel, over the real steps that are finite; a deviation of 0 is given as 1, so that it can divide."""
@@ -44,10 +46,7 @@ def moments(array: NDArray[Any], lengths: NDArray[Any] | None = None, scale: flo
     for where, block in blocks(array):
         mask = real(lengths, where, array.shape[1])
         numbers = np.asarray(block if mask is None else block[mask]).reshape(-1, channels) / np.float64(scale)
-        finite = np.isfinite(numbers)
-        n = finite.sum(0)
-        center = np.where(finite, numbers, 0).sum(0) / np.maximum(n, 1)
-        spread = (np.where(finite, numbers - center, 0) ** 2).sum(0)
+        n, center, spread = _moments(numbers)
         both = np.maximum(count + n, 1)
         difference = center - mean
         mean = mean + difference * n / both
@@ -57,12 +56,30 @@ def moments(array: NDArray[Any], lengths: NDArray[Any] | None = None, scale: flo
     return Moments(mean, np.where(std > 1e-12 * np.abs(mean), std, 1.0), count)
 
 
+def finite(numbers: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which numbers are finite, also in single precision."""
+    result: NDArray[np.bool_] = np.abs(numbers) <= LARGEST
+    return result
+
+
+def _moments(numbers: NDArray[np.float64]) -> tuple[Any, Any, Any]:
+    """How many numbers of each column are finite, their mean, and the sum of their squared differences from it."""
+    there = finite(numbers)
+    if len(numbers) and there.all():
+        center = numbers.mean(0)
+        difference = numbers - center
+        return np.full(len(center), len(numbers)), center, np.einsum("ij,ij->j", difference, difference)
+    n = there.sum(0)
+    center = np.where(there, numbers, 0).sum(0) / np.maximum(n, 1)
+    return n, center, (np.where(there, numbers - center, 0) ** 2).sum(0)
+
+
 def missing(array: NDArray[Any], lengths: NDArray[Any] | None = None) -> Missing:
     """Numbers (examples, ...) that are NaN or infinite; with lengths the second axis is the steps."""
     count, first, padding = 0, None, False
     rows: list[NDArray[np.int64]] = []
     for where, block in blocks(array):
-        bad = ~np.isfinite(np.asarray(block))
+        bad = ~finite(block)
         mask = real(lengths, where, array.shape[1] if array.ndim > 1 else 1)
         if mask is not None:
             mask = mask.reshape(*mask.shape, *[1] * (bad.ndim - 2))

@@ -51,6 +51,9 @@ def read_targets(
         came = array.shape if array.ndim == 0 else len(array)
         raise wrong_value("targets", f"one for each of {examples} inputs", came)
     names = None if labels is None else tuple(map(str, labels))
+    twice = next((name for i, name in enumerate(names or ()) if name in (names or ())[:i]), None)
+    if twice is not None:
+        raise wrong_value("labels", "different names", f"{twice!r} twice")
     if kind in ("per-step", "language") and array.shape[1:2] != (length,):
         raise wrong_value("targets", f"shape ({examples}, {length}, ...), those of the inputs", array.shape)
     if kind == "classification":

@@ -140,4 +140,4 @@ def _check(found: New, like: Description, path: Path) -> None:
     means = np.array(like.mean)
     for example in gaps.rows:  # as in training: the mean of the training split
         row = found.inputs[example, :, : len(means)]
-        row[...] = np.where(np.isfinite(row), row, means)
+        row[...] = np.where(statistics.finite(row), row, means)

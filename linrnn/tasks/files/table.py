@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linrnn.tasks import arrays
-from linrnn.tasks.arrays import series
+from linrnn.tasks.arrays import series, statistics
 from linrnn.tasks.base import Split, Task
 from linrnn.tasks.files.columns import Column, Columns, check_names, moments_of, read
 from linrnn.util.errors import check_integer, wrong_value
@@ -82,6 +82,11 @@ def load(
             check_integer(option, value, 1)
     if horizon is None and period is not None:
         raise wrong_value("period", "None without a horizon", period)
+    if time is not None and time == group:
+        raise wrong_value("group", "another column than time", repr(group))
+    for goal in named["target"]:
+        if goal in (time, group):
+            raise wrong_value("target", "a column that is neither time nor group", repr(goal))
     reserved = named["time"] + named["group"] + ([] if horizon is not None else named["target"])
     check_names("columns", named["columns"], [column for column in table.by_name if column not in reserved])
     inputs = named["columns"] or [column for column in numbers if column not in reserved]
@@ -127,7 +132,7 @@ def arrange(table: Columns, time: str | None, group: str | None) -> Rows:
 def numbers_of(table: Columns, names: Sequence[str], rows: Rows) -> NDArray[np.float64]:
     """Columns of numbers (rows, columns), in order; infinite ones are missing, as empty cells are."""
     values = np.stack([table[name].values() for name in names], axis=1)[rows.order]
-    values[np.isinf(values)] = np.nan
+    values[~statistics.finite(values)] = np.nan
     return values
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linrnn.tasks.arrays.inputs import compact
-from linrnn.tasks.arrays.splits import NAMES
+from linrnn.tasks.arrays.splits import NAMES, check_fractions
 from linrnn.tasks.base import Split, Task
 from linrnn.tasks.files.columns import not_utf8
 from linrnn.util.errors import check_integer, wrong_value
@@ -35,8 +35,7 @@ def load(
         name: of the task.
     """
     check_integer("window", window, 1)
-    if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
-        raise wrong_value("fractions", "three parts above 0 that sum to 1", tuple(fractions))
+    check_fractions(fractions)
     points = _points(read(path))
     bounds = [0, *(round(len(points) * part) for part in np.cumsum(fractions)[:2]), len(points)]
     parts = [points[a:b] for a, b in itertools.pairwise(bounds)]
