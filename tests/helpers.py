@@ -86,7 +86,7 @@ def rnn_sequence(layer: linrnn.RNN, u: Array, initial: Array) -> tuple[Array, Ar
     final = x[-1] if len(u) else initial
     if layer.bidirectional:
         x = np.concatenate([x, states(u[::-1], np.zeros(layer.d_state))[::-1]], axis=1)
-    return x @ C.T + D * u, final
+    return x @ C.T + u @ D.T, final
 
 
 def oracle(

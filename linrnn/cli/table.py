@@ -49,8 +49,9 @@ def table(
 ) -> None:
     """Finished runs in a table of the paper: ours and the paper's, mean and standard error over seeds.
 
-    A run counts only with the settings of the recipe: seed, learning rate and eval_every are free, and of several rates
-    the one with the best validation accuracy counts. Runs that do not count are named below the table, with the reason.
+    A run counts in the paper's row only with the paper's settings: seed, learning rate and eval_every are free, and of
+    several rates the one with the best validation accuracy counts. Any other LRU has a row of its own, whose name says
+    what differs. Runs that do not count are named below the table, with the reason.
 
     **Examples**
 
@@ -130,7 +131,7 @@ def _header(filled: Filled) -> list[str]:
 def _caption(filled: Filled) -> str:
     section = filled.section
     data = "".join(f" Our data, {task}: {source}." for task, source in tables.sources(filled).items())
-    return f"{tables.LEGENDS[section.kind]}{data} The paper's numbers: {section.source}."
+    return f"{tables.legend(filled)}{data} The paper's numbers: {section.source}."
 
 
 def _rich(filled: Filled) -> Table:

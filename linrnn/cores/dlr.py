@@ -60,7 +60,8 @@ class DLR(ssm.DiagonalSSM):
         z = to_planes(delta * spectrum.s4d(self.d_state, self.init)).movedim(1, 0)
         self.nu_log.copy_((-z[0]).log())
         self.theta.copy_(z[1])
-        self.B.copy_(delta * ssm.discretize(z, "zoh")[1])
+        B = ssm.initial_B(self.d_state, self.init).unsqueeze(1)
+        self.B.copy_(ssm.times(delta * ssm.discretize(z, "zoh")[1], B))
         nn.init.normal_(self.C, std=0.5**0.5)
         nn.init.normal_(self.D)
 

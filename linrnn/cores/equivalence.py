@@ -13,7 +13,8 @@ def diagonalize(rnn: RNN) -> LRU:
     """The diagonal RNN that computes the same map as a dense linear one.
 
     With A = P·Λ·P⁻¹ the states become P⁻¹·x, so that B̄ = P⁻¹·B and C̄ = C·P. The result is an `LRU` with the real and
-    imaginary parts of Λ as parameters and without γ: the only kind that can hold any Λ.
+    imaginary parts of Λ as parameters and without γ: the only kind that can hold any Λ. The D of an `LRU` is diagonal:
+    if the dense one's is not, H more states with λ = 0 hold u_k, and C maps them by what D has off its diagonal.
 
     Args:
         rnn: with `nonlinearity="linear"` and a diagonalizable A.
@@ -28,10 +29,16 @@ def diagonalize(rnn: RNN) -> LRU:
     if torch.linalg.cond(P) > 1e10:
         raise ValueError("rnn: expected a diagonalizable A, got one whose eigenvectors are not independent")
     B = torch.linalg.solve(P, rnn.B.to(P.dtype))
-    C = torch.cat([c.to(P.dtype) @ P for c in rnn.C.split(rnn.d_state, dim=1)], dim=1)
+    C = [c.to(P.dtype) @ P for c in rnn.C.split(rnn.d_state, dim=1)]
+    D = torch.diag(rnn.D)
+    rest = rnn.D - torch.diag(D)
+    if rest.any():
+        lam = torch.cat([lam, lam.new_zeros(rnn.d_model)])
+        B = torch.cat([B, torch.eye(rnn.d_model, dtype=B.dtype, device=B.device)])
+        C = [torch.cat([c, rest.to(c.dtype) * (i == 0)], dim=1) for i, c in enumerate(C)]  # once, not by direction
     lru = LRU(
         rnn.d_model,
-        rnn.d_state,
+        len(lam),
         parameterization="real_imag",
         normalize=False,
         bidirectional=rnn.bidirectional,
@@ -40,8 +47,8 @@ def diagonalize(rnn: RNN) -> LRU:
     )
     lru.lam.copy_(to_planes(lam))
     lru.B.copy_(torch.stack([B.real, B.imag]))
-    lru.C.copy_(to_planes(C))
-    lru.D.copy_(rnn.D)
+    lru.C.copy_(to_planes(torch.cat(C, dim=1)))
+    lru.D.copy_(D)
     return lru
 
 
@@ -66,5 +73,5 @@ def real_form(lru: LRU) -> RNN:
     rnn.A.copy_(torch.block_diag(*blocks))
     rnn.B.copy_(B.movedim(0, 1).flatten(0, 1))  # pair by pair
     rnn.C.copy_(C.movedim(1, 2).flatten(1))
-    rnn.D.copy_(D)
+    rnn.D.copy_(torch.diag(D))
     return rnn

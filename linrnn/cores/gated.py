@@ -51,7 +51,7 @@ class Gated(Core):
     def reset_parameters(self) -> None:
         for parameter in (self.A, self.a, self.B, self.b):  # as nn.GRU and nn.LSTM
             nn.init.uniform_(parameter, -(self.d_state**-0.5), self.d_state**-0.5)
-        nn.init.normal_(self.C, std=self.C.shape[1] ** -0.5)
+        nn.init.normal_(self.C, std=self.d_state**-0.5)  # of each direction
         nn.init.normal_(self.D)
 
     def eigenvalues(self) -> Tensor:

@@ -1,8 +1,8 @@
-"""The dense RNN: x_k = σ(A·x_{k-1} + B·u_k), y_k = C·x_k + D ⊙ u_k."""
+"""The dense RNN: x_k = σ(A·x_{k-1} + B·u_k), y_k = C·x_k + D·u_k."""
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ STEP: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch
 
 
 class RNN(Core):
-    """The RNN that the paper starts from, with Glorot initialization.
+    """The RNN that the paper starts from: A, B, C and D are matrices, with Glorot's variance 1/(number of inputs).
 
     Args:
         d_model: H, the number of features.
@@ -62,17 +62,17 @@ class RNN(Core):
         self.A = parameter(d_state, d_state)
         self.B = parameter(d_state, d_model)
         self.C = parameter(d_model, d_state * (2 if bidirectional else 1))
-        self.D = parameter(d_model)
+        self.D = parameter(d_model, d_model)
         self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        for matrix in (self.A, self.B, self.C):
-            nn.init.normal_(matrix, std=matrix.shape[1] ** -0.5)
+        inputs = (self.d_state, self.d_model, self.d_state, self.d_model)  # C reads each direction by itself
+        for matrix, n in zip((self.A, self.B, self.C, self.D), inputs, strict=True):
+            nn.init.normal_(matrix, std=n**-0.5)
         if self.radius is not None and self.A.device.type != "meta":
             largest = float(self.eigenvalues().abs().max())
             self.A.mul_(min(1.0, self.radius / largest))
-        nn.init.normal_(self.D)
 
     def eigenvalues(self) -> Tensor:
         """Those of A, complex (N,)."""
@@ -82,6 +82,13 @@ class RNN(Core):
     def extra_repr(self) -> str:
         radius = "" if self.radius is None else f", radius={self.radius:g}"
         return f"{super().extra_repr()}, nonlinearity={self.nonlinearity!r}{radius}"
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
+        """D was a vector before it was a matrix: older weights have the diagonal."""
+        D = state_dict.get(f"{prefix}D")
+        if isinstance(D, Tensor) and D.shape == (self.d_model,):
+            state_dict[f"{prefix}D"] = torch.diag(D)
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def _sequence(
         self, u: Tensor, state: Tensor | None, lengths: Tensor | None, resets: Tensor | None = None
@@ -95,15 +102,15 @@ class RNN(Core):
                 resets = F.pad(resets, (0, 1))[:, 1:].flip(1)
             x = self._states(u.flip(1), torch.zeros_like(initial), resets).flip(1)
             y = y + F.linear(x, self.C[:, self.d_state :])
-            return self._add_Du(y, u), None
+            return y + F.linear(u, self.D), None
         if lengths is None:
             lengths = torch.full((batch,), u.shape[1], device=u.device)
-        return self._add_Du(y, u), last_valid(x, lengths, initial)
+        return y + F.linear(u, self.D), last_valid(x, lengths, initial)
 
     def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         Bu = F.linear(u, self.B)
         x = STEP[self.nonlinearity](F.linear(state.to(Bu.dtype), self.A) + Bu)
-        return self._add_Du(F.linear(x, self.C), u), x.to(state.dtype)
+        return F.linear(x, self.C) + F.linear(u, self.D), x.to(state.dtype)
 
     def _states(self, u: Tensor, initial: Tensor, resets: Tensor | None) -> Tensor:
         """All x_k, (batch, length, N)."""

@@ -39,7 +39,8 @@ CAUCHY_ELEMENTS = 2**24  # of the Cauchy matrix that are there at once
 class S4(Core):
     """S4, from HiPPO-LegS: an SSM a feature with A = diag(a) - p·p*, its own step size Δ, and the bilinear rule.
 
-    Re a = -exp(a_re_log) is negative, so that A is stable whatever is learned: all of a, p, B, C, D and Δ.
+    Re a = -exp(a_re_log) is negative, so that A is stable whatever is learned: all of a, p, B, C, D and Δ. B starts at
+    HiPPO's values, with real and imaginary parts between -2 and 2.
 
     Args:
         d_model: H, the number of features.
@@ -93,8 +94,8 @@ class S4(Core):
         legs = ssm.legs(self.d_state)
         self.a_re_log.copy_((-legs.a.real).log().expand_as(self.a_re_log))
         self.a_im.copy_(legs.a.imag.expand_as(self.a_im))
-        for parameter, z in ((self.p, legs.p), (self.B, legs.b)):
-            parameter.copy_(torch.stack([z.real, z.imag]).unsqueeze(1).expand_as(parameter))
+        self.p.copy_(torch.stack([legs.p.real, legs.p.imag]).unsqueeze(1).expand_as(self.p))
+        self.B.copy_(ssm.initial_B(self.d_state, "legs").unsqueeze(1).expand_as(self.B))
         self.delta_log.copy_(ssm.sample_step_sizes(self.d_model, self.dt_min, self.dt_max))
         nn.init.normal_(self.C, std=0.5**0.5)
         nn.init.normal_(self.D)

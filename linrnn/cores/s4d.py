@@ -21,7 +21,8 @@ class S4D(ssm.DiagonalSSM):
         x_k = λ ⊙ x_{k-1} + B̄·u_k,  zoh: λ = exp(Δa), B̄ = (exp(Δa) - 1)/a·B
                                     bilinear: λ = (1 + Δa/2)/(1 - Δa/2), B̄ = Δ/(1 - Δa/2)·B
 
-    Re a = -exp(a_re_log) is negative whatever is learned. B starts at 1 and is learned, as C, D, a and Δ are.
+    Re a = -exp(a_re_log) is negative whatever is learned. B starts at 1, with `legs` at HiPPO's
+    values with parts between -2 and 2, and is learned, as C, D, a and Δ are.
 
     Args:
         d_model: H, the number of features.
@@ -87,8 +88,7 @@ class S4D(ssm.DiagonalSSM):
         self.delta_log.copy_(ssm.sample_step_sizes(self.d_model, self.dt_min, self.dt_max))
         if self.delta_B_log is not None:
             self.delta_B_log.copy_(self.delta_log)
-        self.B[0].fill_(1)
-        self.B[1].fill_(0)
+        self.B.copy_(ssm.initial_B(self.d_state, self.init).unsqueeze(1).expand_as(self.B))
         nn.init.normal_(self.C, std=0.5**0.5)
         nn.init.normal_(self.D)
 

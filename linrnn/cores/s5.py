@@ -14,18 +14,20 @@ from linrnn.util.errors import check_integer, wrong_value
 
 
 class S5(LRU):
-    """S5: ẋ = a ⊙ x + B·u, y = 2·Re[C·x] + D ⊙ u, discretized by zero-order hold with one step size Δ for each state:
+    """S5: ẋ = a ⊙ x + B·u, y = 2·Re[C·x] + D ⊙ u, discretized with one step size Δ for each state:
 
-        x_k = exp(Δa) ⊙ x_{k-1} + (exp(Δa) - 1)/a ⊙ (B·u_k)
+        x_k = λ ⊙ x_{k-1} + β ⊙ (B·u_k),  zoh: λ = exp(Δa), β = (exp(Δa) - 1)/a
+                                          bilinear: λ = (1 + Δa/2)/(1 - Δa/2), β = Δ/(1 - Δa/2)
 
     As a map it is an LRU with another parameterization, and it runs as one. It starts from HiPPO-LegS without its
-    low-rank part, in `blocks` equal blocks; B and C start as random matrices, taken into the eigenvectors' basis.
-    Re a = -exp(a_re_log) is negative whatever is learned.
+    low-rank part, in `blocks` equal blocks; B and C start as random matrices with variance 1/2N, as published, taken
+    into the eigenvectors' basis. Re a = -exp(a_re_log) is negative whatever is learned.
 
     Args:
         d_model: H, the number of features.
         d_state: N, the number of complex states, of 2N that come in conjugate pairs.
         blocks: of HiPPO-LegS on the diagonal, each with N/blocks of the states.
+        discretization: `zoh` (zero-order hold) or `bilinear`.
         dt_min, dt_max: Δ starts log-uniformly distributed between these.
         bidirectional: a second scan runs from the end; it has a C of its own, the rest is shared.
 
@@ -43,6 +45,7 @@ class S5(LRU):
         d_state: int,
         *,
         blocks: int = 1,
+        discretization: ssm.Discretization = "zoh",
         dt_min: float = 0.001,
         dt_max: float = 0.1,
         bidirectional: bool = False,
@@ -50,11 +53,13 @@ class S5(LRU):
         dtype: torch.dtype | None = None,
     ) -> None:
         Core.__init__(self, d_model, d_state, bidirectional)  # the LRU's own would make the parameters of a ring
+        ssm.check_choice("discretization", discretization, ssm.Discretization)
         ssm.check_step_sizes(dt_min, dt_max)
         check_integer("blocks", blocks, 1)
         if d_state % blocks:
             raise wrong_value("blocks", f"a divisor of d_state = {d_state}", blocks)
         self.blocks = blocks
+        self.discretization: ssm.Discretization = discretization
         self.dt_min, self.dt_max = dt_min, dt_max
         self.state_shape = (2, d_state)
         self.recurrent_names = ("a_re_log", "a_im", "delta_log", "B")
@@ -76,7 +81,7 @@ class S5(LRU):
         self.a_re_log.copy_((-a.real).log())
         self.a_im.copy_(a.imag)
         self.delta_log.copy_(ssm.sample_step_sizes(N, self.dt_min, self.dt_max))
-        B = V.mH @ torch.randn(2 * N, H, dtype=torch.float64).to(V.dtype) * H**-0.5
+        B = V.mH @ torch.randn(2 * N, H, dtype=torch.float64).to(V.dtype) * (2 * N) ** -0.5
         self.B.copy_(torch.stack([B.real, B.imag]))
         for C in self.C.split(N, dim=2):
             real, imag = torch.randn(2, H, 2 * N, dtype=torch.float64) * (2 * N) ** -0.5
@@ -85,13 +90,14 @@ class S5(LRU):
         nn.init.normal_(self.D)
 
     def extra_repr(self) -> str:
-        return f"{Core.extra_repr(self)}, blocks={self.blocks}, dt_min={self.dt_min:g}, dt_max={self.dt_max:g}"
+        switches = f"blocks={self.blocks}, discretization={self.discretization!r}"
+        return f"{Core.extra_repr(self)}, {switches}, dt_min={self.dt_min:g}, dt_max={self.dt_max:g}"
 
     def system(self, learned: Mapping[str, Tensor] | None = None) -> System:
         learned = self.learned() if learned is None else learned
         B, (re, im) = learned["B"], learned["C"].unbind(-2)
         a_re_log, a_im, delta_log = (learned[name].to(carry_dtype(B.dtype)) for name in self.recurrent_names[:3])
         delta, nu = torch.exp(delta_log), spectrum.stable(delta_log + a_re_log)
-        lam, gain = ssm.discretize(torch.stack([-nu, delta * a_im]), "zoh")
+        lam, gain = ssm.discretize(torch.stack([-nu, delta * a_im]), self.discretization)
         B = ssm.times((delta * gain).unsqueeze(-1).to(B.dtype), B.movedim(-3, 0)).movedim(0, -3)
         return System(lam.movedim(0, -2), B, torch.stack([2 * re, -2 * im], dim=-2), learned["D"])

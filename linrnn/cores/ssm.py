@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from linrnn import spectrum
 from linrnn.cores.base import Core, last_valid, output_dtype
 from linrnn.cores.convolution import convolve
 from linrnn.cores.lru import Dense
@@ -21,6 +22,7 @@ from linrnn.recurrence.planes import from_planes, multiply
 from linrnn.util.errors import check_integer, wrong_value
 
 Discretization = Literal["zoh", "bilinear"]
+B_BOUND = 2.0
 STRIDE = 128  # powers of λ up to this one are stored; higher powers are products of two
 
 
@@ -50,8 +52,18 @@ def legs(n: int) -> LegS:
     skew = A + torch.outer(p, p) + torch.eye(2 * n, dtype=torch.float64) / 2
     imag, V = torch.linalg.eigh(-1j * skew)
     imag, V = imag[n:].flip(0), V[:, n:].flip(1)
+    V = V * V[0].conj() / V[0].abs()  # phases as published: the first entries are real
     inverse = V.mH
     return LegS(torch.complex(torch.full_like(imag, -0.5), imag), V, inverse @ p.to(V.dtype), inverse @ B.to(V.dtype))
+
+
+def initial_B(n: int, init: spectrum.S4DInit) -> Tensor:
+    """Where B starts, planes (2, n): 1, and for `legs` HiPPO's B with its parts between -2 and 2, as published.
+
+    Without the bounds B is about 1.3·n at the lowest frequency.
+    """
+    b = legs(n).b if init == "legs" else torch.ones(n, dtype=torch.complex128)
+    return torch.stack([b.real, b.imag]).clamp(-B_BOUND, B_BOUND)
 
 
 def discretize(z: Tensor, method: Discretization) -> tuple[Tensor, Tensor]:

@@ -106,7 +106,7 @@ NORMALIZATION = Section(
         TableRow("Linear Dense RNN", "rnn-linear", DENSE),
         TableRow("Diagonal Complex RNN", "diag-real-imag", REAL_IMAG),
         TableRow("Stable Exp, Ring Init", "diag-ring", RING),
-        TableRow("+ γ (LRU)", "lru", "89.0 (0.1) | 60.2 (0.8) | 89.4 (0.1) | 89.9 (0.1) | 95.1 (0.1) | 94.2 (0.4)"),
+        TableRow("LRU (paper)", "lru", "89.0 (0.1) | 60.2 (0.8) | 89.4 (0.1) | 89.9 (0.1) | 95.1 (0.1) | 94.2 (0.4)"),
         TableRow("S4D", "s4d", "91.5 (0.2) | 60.2 (0.3) | 86.4 (0.0) | 89.5 (0.0) | 94.2 (0.3) | 97.5 (0.0)"),
         TableRow("S5", "s5", "88.8 (0.1) | 58.5 (0.3) | 86.2 (0.1) | 88.9 (0.0) | 95.7 (0.1) | 96.0 (0.1)"),
         TableRow("S4 (as published)", "s4", "91.1 | 59.6 | 86.8 | 90.9 | 94.2 | 96.4"),
@@ -122,7 +122,7 @@ SPEED = Section(
     LRA,
     (
         TableRow("Tanh RNN", "rnn-tanh", "2.0 | 1.1 | 0.5 | 0.5 | 2.1 | 0.14"),
-        TableRow("LRU", "lru", "15.9 (8x) | 2.1 (1.9x) | 14.7 (29x) | 5.7 (11.4x) | 15.5 (7.4x) | 2.4 (17x)"),
+        TableRow("LRU (paper)", "lru", "15.9 (8x) | 2.1 (1.9x) | 14.7 (29x) | 5.7 (11.4x) | 15.5 (7.4x) | 2.4 (17x)"),
         TableRow("S4D", "s4d", "13.5 | 2.2 | 10.6 | 3.0 | 24.5 | 2.6"),
         TableRow("S5", "s5", "15.9 | 2.2 | 14.4 | 5.7 | 15.6 | 2.3"),
     ),

@@ -10,7 +10,8 @@ from typing import Any
 
 from linrnn import recipes
 from linrnn.bench.train import SIZES
-from linrnn.paper import presets
+from linrnn.paper import hyperparameters, presets
+from linrnn.paper.hyperparameters import different, flat
 from linrnn.paper.published import Column, Section, TableRow
 from linrnn.recipes import Recipe
 from linrnn.training.overrides import override
@@ -18,14 +19,12 @@ from linrnn.training.run import CONFIG, Run
 
 NOTHING = "–"
 SEEDS = 3  # as in the paper
-FREE = {"training.learning_rate", "training.seed", "training.eval_every"}  # the paper tuned the rate for every row
 LEGENDS = {
     "accuracy": "Ours: test accuracy in %, mean (standard error; number of seeds), of the weights with the best "
-    f"validation accuracy; {NOTHING}: no finished run. On ListOps our LRU starts elsewhere. Paper: mean "
-    "(standard error) of three seeds; ✗: no better than chance.",
+    f"validation accuracy; {NOTHING}: no finished run. An LRU that is not the paper's to the letter has a row of "
+    "its own. Paper: mean (standard error) of three seeds; ✗: no better than chance.",
     "speed": f"Ours: mean (standard error; number of runs), evaluations included; {NOTHING}: no finished run.",
-    "ring": "Ours: where the presets start; on ListOps by our own runs, with phases up to π/10 and 16 counters; "
-    f"{NOTHING}: no ring.",
+    "ring": f"Ours: where the presets start; {NOTHING}: no ring.",
 }
 
 
@@ -63,6 +62,7 @@ class Filled:
     """A section of the paper's table with our runs in it.
 
     Attributes:
+        section: the paper's rows, and after the LRU's a row for each variant of it that has run.
         wanted: the recipe of each cell, by row and column; None where it is no model of ours.
         runs: those that count in each cell.
         left_out: finished runs that might have been meant for a cell, by folder, and why they do not count.
@@ -99,7 +99,9 @@ def collect(folders: Iterable[Path]) -> list[Found]:
 
 def fill(section: Section, runs: Iterable[Found], bench: dict[str, Any] | None = None) -> Filled:
     """Put runs where they belong, and say of the others why they do not count."""
-    wanted = [[_wanted(row, column) for column in section.columns] for row in section.rows]
+    runs = list(runs)
+    wanted = [[_wanted(section, row, column) for column in section.columns] for row in section.rows]
+    section, wanted = _with_variants(section, wanted, runs)
     filled = Filled(section, wanted, [[[] for _ in section.columns] for _ in section.rows])
     if section.kind == "ring":
         return filled
@@ -121,12 +123,22 @@ def fill(section: Section, runs: Iterable[Found], bench: dict[str, Any] | None =
 
 def differences(recipe: Recipe, wanted: Recipe) -> list[str]:
     """Where a recipe is another than the one wanted, in words; not by seed, rate and how often it is evaluated."""
-    came, expected = _flat(recipe), _flat(wanted)
+    came = flat(recipe)
     return [
-        f"{name} is {_short(came.get(name))}, not {_short(expected.get(name))}"
-        for name in dict.fromkeys([*expected, *came])
-        if name not in FREE and not _same(came.get(name), expected.get(name))
+        f"{name} is {_short(came.get(name))}, not {_short(value)}" for name, value in different(recipe, wanted).items()
     ]
+
+
+def legend(filled: Filled) -> str:
+    """What a section's cells are, and for the rings which of ours are not the paper's."""
+    if filled.section.kind != "ring":
+        return LEGENDS[filled.section.kind]
+    others = [
+        f"{column.name} ({hyperparameters.row_name(recipe)})"
+        for row, column, recipe, _ in filled.cells()
+        if row.preset == "lru" and hyperparameters.differences(recipe)
+    ]
+    return LEGENDS["ring"] + (f" Recipes that are not the paper's: {', '.join(others)}." if others else "")
 
 
 def lines(filled: Filled) -> list[tuple[str, str, list[str]]]:
@@ -172,7 +184,7 @@ def plan(tables: Iterable[Filled], folder: Path, seeds: int = SEEDS) -> list[str
                 if stopped:
                     commands.append(shlex.join(["linrnn", "train", "--resume", str(stopped[0].folder)]))
                 else:
-                    commands.append(_command(row, column, seed, folder, taken))
+                    commands.append(_command(row, column, recipe, seed, folder, taken))
     return commands
 
 
@@ -181,28 +193,42 @@ def describe(machine: dict[str, Any], *, gpu: bool) -> str:
     return str(machine["gpu"]) if gpu else f"{machine['cpu']}, {machine['threads']} threads"
 
 
-def _wanted(row: TableRow, column: Column) -> Recipe | None:
+def _wanted(section: Section, row: TableRow, column: Column) -> Recipe | None:
+    """The paper's recipe for a cell; for the rings, which compare recipes, our own."""
     if row.preset is None:
         return None
-    recipe = presets.apply(recipes.get(column.task), row.preset)
-    return override(recipe, [*row.changes, *column.changes])
+    if section.kind == "ring":
+        return presets.apply(recipes.get(column.task), row.preset)
+    return override(hyperparameters.recipe_of(column.task, row.preset), [*row.changes, *column.changes])
 
 
-def _flat(recipe: Recipe) -> dict[str, Any]:
-    """All fields by their dotted names, with the options that the core takes by default."""
-    options = {**recipes.core_defaults(recipe.model.core), **recipe.model.options}
-    return {
-        "task": recipe.task,
-        **{f"model.{name}": value for name, value in vars(recipe.model).items() if name != "options"},
-        **{f"model.options.{name}": value for name, value in options.items()},
-        **{f"training.{name}": value for name, value in vars(recipe.training).items()},
-    }
+def _with_variants(
+    section: Section, wanted: list[list[Recipe | None]], runs: Iterable[Found]
+) -> tuple[Section, list[list[Recipe | None]]]:
+    """The section with a row for each variant of the LRU that has run, after the paper's row."""
+    place = next((i for i, row in enumerate(section.rows) if row.preset == "lru" and not row.changes), None)
+    if place is None or section.kind == "ring":
+        return section, wanted
+    tasks = [column.task for column in section.columns]
+    variants: dict[str, list[Recipe | None]] = {}
+    for run in runs:
+        if (
+            run.summary
+            and run.recipe.task in tasks
+            and _kind(run.recipe) == ("lru", True)
+            and hyperparameters.differences(run.recipe)
+        ):
+            cells = variants.setdefault(hyperparameters.row_name(run.recipe), [None] * len(tasks))
+            cells[tasks.index(run.recipe.task)] = run.recipe
+    rows = [TableRow(name, "lru") for name in sorted(variants)]
+    after = place + 1
+    new = section._replace(rows=(*section.rows[:after], *rows, *section.rows[after:]))
+    return new, [*wanted[:after], *(variants[row.name] for row in rows), *wanted[after:]]
 
 
-def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, float | int) and isinstance(b, float | int):
-        return math.isclose(a, b, rel_tol=1e-9)
-    return bool(a == b)
+def _kind(recipe: Recipe) -> tuple[str, bool]:
+    """The core, and whether γ makes it an LRU: without γ it is a rung of the ladder below."""
+    return recipe.model.core, flat(recipe).get("model.options.normalize", False)
 
 
 def _short(value: Any) -> str:
@@ -212,7 +238,7 @@ def _short(value: Any) -> str:
 def _why_not(recipe: Recipe, filled: Filled) -> str | None:
     """How a run differs from the nearest cell of its task; None for a model that belongs to another table."""
     cells = [(row, column, wanted) for row, column, wanted, _ in filled.cells() if column.task == recipe.task]
-    mine = [cell for cell in cells if cell[2].model.core == recipe.model.core]
+    mine = [cell for cell in cells if _kind(cell[2]) == _kind(recipe)]
     same = [cell for cell in mine if not any(".options." in words for words in differences(recipe, cell[2]))]
     if not mine or (not same and presets.name_of(recipe) is not None):
         return None
@@ -255,7 +281,7 @@ def _add_bench(filled: Filled, bench: dict[str, Any]) -> None:
         task = measured["name"]
         if task not in {column.task for column in filled.section.columns}:
             continue
-        recipe = recipes.get(task)
+        recipe = hyperparameters.recipe_of(task)
         batch = recipe.training.batch_size * SIZES[task].documents
         sizes = {"H": recipe.model.d_model, "N": recipe.model.d_state, "depth": recipe.model.depth, "batch": batch}
         if wrong := [
@@ -273,7 +299,7 @@ def _speed_lines(filled: Filled, i: int) -> list[tuple[str, list[str]]]:
     for hardware in dict.fromkeys(run.hardware for runs in cells for run in runs):
         texts = [mean([run.speed for run in runs if run.hardware == hardware], ".3g") for runs in cells]
         result.append((f"ours, {hardware}", texts))
-    for hardware, speeds in filled.bench.items() if row.preset == "lru" else ():
+    for hardware, speeds in filled.bench.items() if row.preset == "lru" and row.cells else ():
         texts = [f"{speeds[c.task]:.3g}" if c.task in speeds else NOTHING for c in filled.section.columns]
         result.append((f"ours, {hardware}, random data", texts))
     return result or [("ours", [NOTHING] * len(cells))]
@@ -296,14 +322,15 @@ def mean(values: Sequence[float], form: str = ".1f") -> str:
     return f"{statistics.mean(values):{form}} ({error}; {len(values)})"
 
 
-def _command(row: TableRow, column: Column, seed: int, folder: Path, taken: set[Path]) -> str:
-    """How to train a cell with this seed, in a folder that is not there yet."""
+def _command(row: TableRow, column: Column, wanted: Recipe, seed: int, folder: Path, taken: set[Path]) -> str:
+    """How to train a cell with this seed, in a folder that is not there yet; our recipe is set to the paper's."""
     changes = [*column.changes, *row.changes]
     name = "-".join([column.task, str(row.preset), *(change.rpartition(".options.")[2] for change in changes)])
     names = [f"{name}-{seed}", *(f"{name}-{seed}-{i}" for i in range(2, 10_000))]
     out = next(path for path in map(folder.joinpath, names) if not path.exists() and path not in taken)
     taken.add(out)
     words = ["linrnn", "train", column.task, "--core", str(row.preset)]
-    for change in changes:
+    start = override(presets.apply(recipes.get(column.task), str(row.preset)), changes)
+    for change in [*changes, *(f"{name}={value}" for name, value in different(start, wanted).items())]:
         words += ["--set", change]
     return shlex.join([*words, "--seed", str(seed), "--out", str(out)])

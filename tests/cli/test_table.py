@@ -37,7 +37,7 @@ def table(*arguments: str) -> Any:
 def runs() -> None:
     for seed, accuracy in enumerate((0.60, 0.61, 0.62)):
         finish(Path(f"runs/{seed}"), recipe_of("listops", "lru", f"training.seed={seed}"), accuracy, source="our_own")
-    finish(Path("runs/short"), recipe_of("listops", "lru", "training.steps=9"))
+    finish(Path("runs/short"), recipe_of("listops", "s5", "training.steps=9"))
     Run.create(Path("runs/half"), recipe_of("text", "lru"))
 
 
@@ -57,7 +57,7 @@ def test_without_runs_all_cells_of_ours_are_empty() -> None:
 def test_the_terminal_shows_ours_beside_the_papers_and_what_was_left_out() -> None:
     said = " ".join(table("normalization").output.split())  # the caption is broken into lines
     assert all(words in said for words in ("61.0 (0.6; 3)", "60.2 (0.8)", "S4D-LegS", "Table 8", "ListOps: our_own"))
-    assert "left out: runs/short: not + γ (LRU) on ListOps: training.steps is 9, not 80000" in said
+    assert "left out: runs/short: not S5 on ListOps: training.steps is 9, not 80000" in said
     assert "not finished: runs/half" in said
 
 
@@ -73,7 +73,7 @@ def test_markdown() -> None:
     lines = [cells(line) for line in outcome.stdout.splitlines() if line.startswith("|")]
     assert {len(line) for line in lines} == {8}
     assert lines[0] == ["", "", "sCIFAR", "ListOps", "Text", "Retrieval", "Pathfinder", "Path-X"]
-    position = [line[0] for line in lines].index("+ γ (LRU)")
+    position = [line[0] for line in lines].index("LRU (paper)")
     assert lines[position][1:4] == ["ours", "–", "61.0 (0.6; 3)"]
     assert lines[position + 1][:4] == ["", "paper", "89.0 (0.1)", "60.2 (0.8)"]
     assert "left out" not in outcome.stdout
@@ -87,7 +87,7 @@ def test_latex_has_the_same_number_of_columns_everywhere_and_no_letter_that_need
     assert r"\begin{tabular}{llrrrrrr}" in text
     body = [line for line in text.splitlines() if line.endswith(r"\\")]
     assert {line.replace(r"\&", "").count("&") for line in body} == {7, 4}
-    assert r"+ $\gamma$ (LRU) & ours & -- & 61.0 (0.6; 3) & --" in text
+    assert r"LRU (paper) & ours & -- & 61.0 (0.6; 3) & --" in text
     assert r"our\_own" in text
     assert all(text.count(rf"\begin{{{name}}}") == text.count(rf"\end{{{name}}}") == 5 for name in ("table", "tabular"))
 
@@ -123,7 +123,7 @@ def test_html() -> None:
     parser.close()
     assert parser.open == []
     assert {len(row) for row in parser.rows} == {8}
-    assert ["+ γ (LRU)", "ours", "–", "–", "90.0 (–; 1)", "–", "–", "–"] in parser.rows
+    assert ["LRU (paper)", "ours", "–", "–", "90.0 (–; 1)", "–", "–", "–"] in parser.rows
     assert "&lt;i&gt; &amp; co" in text
 
 

@@ -25,7 +25,20 @@ def test_diagonalize(dtype: torch.dtype, tolerance: float, bidirectional: bool, 
     u = torch.randn(2, 100, 3, dtype=dtype)
     expected, _ = oracle(rnn, u)
     assert relative_error(lru(u)[0], expected) < tolerance
-    assert _distance(array(lru.eigenvalues()), np.linalg.eigvals(array(rnn.A))) < 10 * tolerance
+    held = np.zeros(3)  # the states that hold u_k for D, which is no diagonal matrix
+    assert _distance(array(lru.eigenvalues()), np.append(np.linalg.eigvals(array(rnn.A)), held)) < 10 * tolerance
+
+
+@DIRECTIONS
+def test_a_diagonal_d_takes_no_more_states(bidirectional: bool) -> None:
+    rnn = _stable_rnn(5, bidirectional, torch.float64)
+    with torch.no_grad():
+        rnn.D.copy_(torch.diag(torch.randn(3)))
+    lru = linrnn.diagonalize(rnn)
+    assert lru.d_state == 5
+    assert torch.equal(lru.D, rnn.D.diagonal())
+    u = torch.randn(2, 40, 3, dtype=torch.float64)
+    assert relative_error(lru(u)[0], oracle(rnn, u)[0]) < 1e-10
 
 
 @DTYPES
@@ -58,7 +71,9 @@ def test_round_trips(bidirectional: bool) -> None:
     rnn = _stable_rnn(6, bidirectional, torch.float64)
     assert relative_error(linrnn.real_form(linrnn.diagonalize(rnn))(u)[0], rnn(u)[0]) < 1e-10
     lru = linrnn.LRU(3, 6, r_max=0.9, bidirectional=bidirectional, dtype=torch.float64)
-    back = linrnn.diagonalize(linrnn.real_form(lru))
+    form = linrnn.real_form(lru)
+    assert torch.equal(form.D, torch.diag(lru.D))
+    back = linrnn.diagonalize(form)
     assert relative_error(back(u)[0], lru(u)[0]) < 1e-10
     lam = eigenvalues(lru)
     assert _distance(array(back.eigenvalues()), np.concatenate([lam, lam.conj()])) < 1e-12

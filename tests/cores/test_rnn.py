@@ -61,7 +61,7 @@ def test_nn_rnn_with_the_same_weights(nonlinearity: Nonlinearity, bidirectional:
     x, _ = torch.nn.utils.rnn.pad_packed_sequence(states, batch_first=True)
     real = (torch.arange(9) < lengths.unsqueeze(1)).unsqueeze(-1)
     y, state = layer(u, lengths=lengths)
-    assert relative_error(y, (x @ layer.C.T + u * layer.D) * real) < 1e-12
+    assert relative_error(y, (x @ layer.C.T + u @ layer.D.T) * real) < 1e-12
     if not bidirectional:
         assert relative_error(state, final[0]) < 1e-12
 
@@ -154,12 +154,37 @@ def test_resets_are_for_the_linear_recurrence_only(nonlinearity: Nonlinearity) -
         _layer(nonlinearity)(torch.zeros(1, 5, 3, **FLOAT64), resets=torch.zeros(1, 5, dtype=torch.bool))
 
 
-def test_glorot_initialization_and_names() -> None:
-    layer = linrnn.RNN(100, 200)
-    for matrix, variance in ((layer.A, 1 / 200), (layer.B, 1 / 100), (layer.C, 1 / 200)):
+@every_direction
+def test_glorot_initialization_and_names(bidirectional: bool) -> None:
+    layer = linrnn.RNN(100, 200, bidirectional=bidirectional)
+    for matrix, variance in ((layer.A, 1 / 200), (layer.B, 1 / 100), (layer.C, 1 / 200), (layer.D, 1 / 100)):
         assert float(array(matrix).var()) == pytest.approx(variance, rel=0.05)
+    assert layer.C.shape == (100, 400 if bidirectional else 200)
+    assert layer.D.shape == (100, 100)
     assert {id(p) for p in layer.recurrent_parameters()} == {id(layer.A), id(layer.B)}
     assert "nonlinearity='tanh'" in repr(layer)
+
+
+@every_nonlinearity
+@every_direction
+def test_weights_with_a_vector_d_give_what_they_gave(nonlinearity: Nonlinearity, bidirectional: bool) -> None:
+    """As saved before D was a matrix, alone and inside a model, whose file is left as it is."""
+    layer = _layer(nonlinearity, bidirectional)
+    D = torch.randn(3, **FLOAT64)
+    old = {**layer.state_dict(), "D": D}
+    u = torch.randn(2, 9, 3, **FLOAT64)
+    with torch.no_grad():
+        layer.D.zero_()
+    expected = layer(u)[0] + u * D
+    inside = _layer(nonlinearity, bidirectional)
+    whole = torch.nn.Sequential(inside, torch.nn.Identity())
+    whole.load_state_dict({f"0.{name}": value for name, value in old.items()})
+    assert relative_error(inside(u)[0], expected) < 1e-12
+    assert torch.equal(inside.D, torch.diag(D))
+    layer.load_state_dict(old)
+    assert relative_error(layer(u)[0], expected) < 1e-12
+    with pytest.raises(RuntimeError, match="size mismatch for D"):
+        layer.load_state_dict({**old, "D": torch.zeros(4)})
 
 
 def test_radius_is_the_largest_that_an_eigenvalue_starts_with() -> None:

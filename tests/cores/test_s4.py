@@ -50,8 +50,9 @@ def test_kernel_against_powers_of_the_dense_matrix(L: int, perturbed: bool) -> N
     assert relative_error(layer(impulse)[0][0], expected) < 1e-10
 
 
-def test_starts_from_hippo() -> None:
-    """As the real system with HiPPO's own A and B: the same kernel, whatever C is in its basis."""
+def test_starts_from_hippo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the real system with HiPPO's own A and, without bounds, B: the same kernel, whatever C is in its basis."""
+    monkeypatch.setattr(ssm, "B_BOUND", math.inf)
     N = 4
     layer = linrnn.S4(1, N, **FLOAT64)
     A, B = (array(x) for x in ssm.hippo_legs(2 * N))

@@ -37,6 +37,35 @@ def real(z: Array) -> Array:
     return np.block([[np.diag(z.real), -np.diag(z.imag)], [np.diag(z.imag), np.diag(z.real)]])
 
 
+def initial_B(N: int, init: spectrum.S4DInit) -> Array:
+    """1, or HiPPO's B in NumPy's eigenvectors of the normal part of HiPPO's A, its parts clipped."""
+    if init != "legs":
+        return np.ones(N, dtype=complex)
+    k = np.arange(2 * N)
+    b = np.sqrt(2.0 * k + 1)
+    A = -np.tril(np.outer(b, b), -1) - np.diag(k + 1.0)
+    normal = A + np.outer(b, b) / 2
+    a, V = np.linalg.eig(normal)
+    V = V[:, np.argsort(-a.imag)[:N]]
+    V = V / np.linalg.norm(V, axis=0) * np.exp(-1j * np.angle(V[0]))
+    came: Array = V.conj().T @ b
+    bounded: Array = came.real.clip(-2, 2) + 1j * came.imag.clip(-2, 2)
+    return bounded
+
+
+def test_b_of_legs_starts_at_hippos_values_between_bounds() -> None:
+    """Unbounded it is 40.8 at the lowest frequency for 32 states."""
+    B = array(ssm.initial_B(32, "legs"))
+    assert relative_error(B[0] + 1j * B[1], initial_B(32, "legs")) < 1e-10
+    assert abs(array(ssm.legs(32).b)).max() == pytest.approx(40.75, abs=0.01)
+    assert abs(B).max() == 2
+    inside = abs(array(ssm.legs(32).b)) < 2
+    assert 10 < inside.sum() < 32
+    assert relative_error((B[0] + 1j * B[1])[inside], array(ssm.legs(32).b)[inside]) < 1e-14
+    for layer in (linrnn.S4D(3, 32, init="legs", **FLOAT64), linrnn.S4(3, 32, **FLOAT64)):
+        assert (array(layer.B) == B[:, None]).all()
+
+
 @METHODS
 @SPECTRA
 @pytest.mark.parametrize("L", [1, 300])
@@ -101,12 +130,12 @@ def test_where_the_switches_start(init: spectrum.S4DInit, discretization: ssm.Di
                 **FLOAT64,
             )
     a, B, _, delta = continuous(layers["exact", False])
-    assert (B == 1).all()
+    assert relative_error(B, np.tile(initial_B(6, init), (4, 1))) < 1e-12
     z = delta[:, None] * a
     multipliers = {"zoh": (np.exp(z) - 1) / a, "bilinear": delta[:, None] / (1 - z / 2)}
     lam = {"zoh": np.exp(z), "bilinear": (1 + z / 2) / (1 - z / 2)}[discretization]
     for (multiplier, decoupled), layer in layers.items():
-        expected = multipliers[discretization] if multiplier == "exact" else delta[:, None] + 0 * a
+        expected = (multipliers[discretization] if multiplier == "exact" else delta[:, None] + 0 * a) * B
         came = [array(x)[0] + 1j * array(x)[1] for x in layer._system()]
         assert relative_error(came[0], lam) < 1e-12
         assert relative_error(came[1], expected) < 1e-10

@@ -22,10 +22,11 @@ def continuous(layer: linrnn.S5) -> tuple[Array, Array, Array, Array]:
     return a, p["B"][0] + 1j * p["B"][1], p["C"][:, 0] + 1j * p["C"][:, 1], np.exp(p["delta_log"])
 
 
-def test_the_system_it_stands_for() -> None:
+@pytest.mark.parametrize("discretization", ["zoh", "bilinear"])
+def test_the_system_it_stands_for(discretization: ssm.Discretization) -> None:
     """Each state is a system of two real ones with its own step size, which SciPy discretizes; it then runs all."""
     H, N = 3, 4
-    layer = linrnn.S5(H, N, blocks=2, **FLOAT64)
+    layer = linrnn.S5(H, N, blocks=2, discretization=discretization, **FLOAT64)
     perturb(layer)
     a, B, C, delta = continuous(layer)
     A_bar, B_bar, out = np.zeros((2 * N, 2 * N)), np.zeros((2 * N, H)), np.zeros((H, 2 * N))
@@ -34,7 +35,7 @@ def test_the_system_it_stands_for() -> None:
         A = np.array([[a[n].real, -a[n].imag], [a[n].imag, a[n].real]])
         into = np.stack([B[n].real, B[n].imag])
         A_bar[pair, pair], B_bar[pair], *_ = signal.cont2discrete(
-            (A, into, np.eye(2), np.zeros((2, H))), delta[n], "zoh"
+            (A, into, np.eye(2), np.zeros((2, H))), delta[n], discretization
         )
         out[:, pair] = 2 * np.stack([C[:, n].real, -C[:, n].imag], axis=1)
     u = torch.randn(1, 200, H, **FLOAT64)
@@ -64,16 +65,22 @@ def test_starts_from_blocks_of_hippo(blocks: int) -> None:
 
 
 def test_b_starts_real_in_the_basis_of_the_system() -> None:
-    """V·B over all states, which is twice a real part over those kept, is N(0, 1/H)."""
+    """V·B over all states, which is twice a real part over those kept, is N(0, 1/2N)."""
     H, N = 20, 40
     layer = linrnn.S5(H, N, blocks=2, **FLOAT64)
     V = array(torch.block_diag(*[ssm.legs(N // 2).V] * 2))
     _, B, C, _ = continuous(layer)
     B0 = 2 * (V @ B).real
-    assert stats.kstest(B0.ravel() * np.sqrt(H), "norm").pvalue > 0.01
+    assert stats.kstest(B0.ravel() * np.sqrt(2 * N), "norm").pvalue > 0.01
     # C = C₀·V with complex C₀, of which this is the part in the space of the states kept
     assert np.var(C.real) == pytest.approx(1 / (2 * N), rel=0.15)
     assert np.var(C.imag) == pytest.approx(1 / (2 * N), rel=0.15)
+
+
+def test_b_starts_as_published_at_the_size_of_listops() -> None:
+    """JAX's lecun_normal of shape (2N, H) has the fan-in 2N; a unitary matrix leaves half of it to each part."""
+    B = array(linrnn.S5(128, 128, blocks=16).B)
+    assert B.std() == pytest.approx(256**-0.5 / 2**0.5, rel=0.02)  # 0.0442
 
 
 @settings(deadline=None, max_examples=20)
@@ -185,4 +192,4 @@ def test_forms_of_causal_layers_only(name: str) -> None:
 
 
 def test_repr_names_the_switches() -> None:
-    assert repr(linrnn.S5(3, 4, blocks=2)) == "S5(3, 4, blocks=2, dt_min=0.001, dt_max=0.1)"
+    assert repr(linrnn.S5(3, 4, blocks=2)) == "S5(3, 4, blocks=2, discretization='zoh', dt_min=0.001, dt_max=0.1)"

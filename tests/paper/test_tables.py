@@ -1,6 +1,7 @@
 """Runs in the paper's tables: which count, in which cell, and what their mean is."""
 
 import dataclasses
+import math
 import re
 import statistics
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from linrnn import recipes
-from linrnn.paper import presets, tables
+from linrnn.paper import hyperparameters, presets, tables
 from linrnn.paper import published as paper
 from linrnn.paper.published import Section
 from linrnn.paper.tables import Filled
@@ -22,7 +23,10 @@ CPU: dict[str, Any] = {"device": "cpu", "machine": {"cpu": "EPYC", "threads": 2}
 
 
 def recipe_of(task: str, core: str, *changes: str) -> Recipe:
-    return override(presets.apply(recipes.get(task), core), changes)
+    """The paper's recipe for a task of the paper, ours for another, with changes."""
+    known = task in hyperparameters.HYPERPARAMETERS
+    recipe = hyperparameters.recipe_of(task, core) if known else presets.apply(recipes.get(task), core)
+    return override(recipe, changes)
 
 
 def finish(folder: Path, recipe: Recipe, accuracy: float = 0.5, /, **summary: Any) -> Run:
@@ -56,7 +60,7 @@ def test_every_row_is_a_preset_or_a_core_and_every_cell_has_a_column() -> None:
     [
         (paper.NONLINEARITY, "RNN-Lin", "listops", "50.4 (0.2)"),
         (paper.PARAMETERIZATION, "Λ Exp", "pathfinder", "65.4 (9.0)"),
-        (paper.NORMALIZATION, "+ γ (LRU)", "pathx", "94.2 (0.4)"),
+        (paper.NORMALIZATION, "LRU (paper)", "pathx", "94.2 (0.4)"),
         (paper.RINGS, "+ γ (LRU)", "listops", "[0.0, 0.99]"),
     ],
 )
@@ -77,8 +81,8 @@ def test_mean_and_standard_error_over_seeds(tmp_path: Path) -> None:
         finish(tmp_path / "deep" / str(seed), recipe_of("listops", "lru", f"training.seed={seed}"), accuracy)
     filled = fill(paper.NORMALIZATION, tmp_path)
     error = statistics.stdev(accuracies) / 3**0.5
-    assert shown(filled, "+ γ (LRU)", "listops") == f"{100 * statistics.mean(accuracies):.1f} ({100 * error:.1f}; 3)"
-    assert shown(filled, "+ γ (LRU)", "text") == "–"
+    assert shown(filled, "LRU (paper)", "listops") == f"{100 * statistics.mean(accuracies):.1f} ({100 * error:.1f}; 3)"
+    assert shown(filled, "LRU (paper)", "text") == "–"
     assert shown(filled, "S4D", "listops") == "–"
     assert filled.left_out == {}
 
@@ -92,7 +96,7 @@ def test_a_run_that_has_not_ended_does_not_count(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", recipe_of("text", "lru"))
     run.log({"step": 50_000, "accuracy": 0.99})
     filled = fill(paper.NORMALIZATION, tmp_path)
-    assert shown(filled, "+ γ (LRU)", "text") == "–"
+    assert shown(filled, "LRU (paper)", "text") == "–"
     assert [found.folder for found in filled.unfinished] == [run.folder]
 
 
@@ -103,23 +107,79 @@ CHANGES = [
     ("training.steps=1000", "training.steps is 1000, not 80000"),
     ("training.batch_size=64", "training.batch_size is 64, not 32"),
     ("model.dropout=0.1", "model.dropout is 0.1, not 0"),
-    ("model.options.r_max=0.9", "model.options.r_max is 0.9, not 0.9999"),
+    ("model.options.r_max=0.9", "model.options.r_max is 0.9, not 1"),
 ]
 
 
 @pytest.mark.parametrize(("change", "reason"), CHANGES)
-def test_other_settings_are_left_out_with_the_reason(change: str, reason: str, tmp_path: Path) -> None:
+def test_other_settings_of_a_rung_are_left_out_with_the_reason(change: str, reason: str, tmp_path: Path) -> None:
+    finish(tmp_path / "right", recipe_of("listops", "diag-exp"), 0.6)
+    finish(tmp_path / "other", recipe_of("listops", "diag-exp", change, "training.seed=1"), 0.7)
+    filled = fill(paper.PARAMETERIZATION, tmp_path)
+    assert shown(filled, "Λ Exp", "listops") == "60.0 (–; 1)"
+    assert filled.left_out == {str(tmp_path / "other"): f"not Λ Exp on ListOps: {reason}"}
+
+
+VARIANTS = [
+    (["model.options.counters=16"], "LRU + 16 counters"),
+    (["model.options.counters=1", "training.steps=40000"], "LRU + 1 counter, 40,000 of 80,000 steps"),
+    (["model.options.r_max=0.9999"], "LRU, ring [0, .9999]"),
+    (["model.options.max_phase=0.3141592653589793"], "LRU, phases up to π/10"),
+    (["model.options.max_phase=3.141592653589793"], "LRU, phases up to π"),
+    (["model.options.max_phase=0.25"], "LRU, phases up to .25"),
+    (["model.options.bidirectional=true"], "LRU, both directions"),
+    (["model.options.parameterization=exp"], "LRU, ν and θ learned"),
+    (["training.steps=1000"], "LRU, 1,000 of 80,000 steps"),
+    (["training.batch_size=64", "model.d_state=64"], "LRU, N 64, batch 64"),
+    (["model.dropout=0.1", "model.depth=4"], "LRU, 4 blocks, dropout .1"),
+    (["model.norm=layer", "training.clip=1"], "LRU, layer norm, gradient clipped at 1"),
+]
+
+
+@pytest.mark.parametrize(("changes", "name"), VARIANTS, ids=[name for _, name in VARIANTS])
+def test_another_lru_has_a_row_of_its_own(changes: list[str], name: str, tmp_path: Path) -> None:
     finish(tmp_path / "right", recipe_of("listops", "lru"), 0.6)
-    finish(tmp_path / "other", recipe_of("listops", "lru", change, "training.seed=1"), 0.7)
+    finish(tmp_path / "other", recipe_of("listops", "lru", *changes), 0.7)
+    finish(tmp_path / "same", recipe_of("listops", "lru", *changes, "training.seed=1"), 0.7)
     filled = fill(paper.NORMALIZATION, tmp_path)
-    assert shown(filled, "+ γ (LRU)", "listops") == "60.0 (–; 1)"
-    assert filled.left_out == {str(tmp_path / "other"): f"not + γ (LRU) on ListOps: {reason}"}
+    assert shown(filled, "LRU (paper)", "listops") == "60.0 (–; 1)"
+    assert shown(filled, name, "listops") == "70.0 (0.0; 2)"
+    assert shown(filled, name, "text") == "–"
+    assert filled.left_out == {}
+    names = [row.name for row in filled.section.rows]
+    assert names.index(name) == names.index("LRU (paper)") + 1
+    assert shown(fill(paper.SPEED, tmp_path), name, "listops", "ours, NVIDIA H200") == "10 (0; 2)"
+    assert not any(name in command for command in tables.plan([filled], tmp_path))
+
+
+def test_a_variant_has_one_row_for_all_tasks_and_its_rate_is_chosen_in_each_cell(tmp_path: Path) -> None:
+    both = "model.options.bidirectional=true"
+    finish(tmp_path / "listops", recipe_of("listops", "lru", both), 0.6)
+    finish(tmp_path / "low", recipe_of("listops", "lru", both, "training.learning_rate=0.0001"), 0.7, validation=0.5)
+    finish(tmp_path / "text", recipe_of("text", "lru", both), 0.9)
+    Run.create(tmp_path / "half", recipe_of("text", "lru", "model.d_state=3"))
+    filled = fill(paper.NORMALIZATION, tmp_path)
+    assert [row.name for row in filled.section.rows if row.preset == "lru"] == ["LRU (paper)", "LRU, both directions"]
+    assert shown(filled, "LRU, both directions", "listops") == "60.0 (–; 1)"
+    assert shown(filled, "LRU, both directions", "text") == "90.0 (–; 1)"
+    assert set(filled.left_out) == {str(tmp_path / "low")}
+    assert tables.sources(filled) == {"ListOps": "made", "Text": "made"}
+
+
+def test_a_recipe_that_is_not_the_papers_does_not_fill_the_papers_cell(tmp_path: Path) -> None:
+    """What is on record for ListOps: counters, another ring and small phases."""
+    changes = ["counters=16", "r_max=0.9999", f"max_phase={math.pi / 10}"]
+    run = override(recipes.get("listops"), [f"model.options.{change}" for change in changes])
+    finish(tmp_path / "run", run, 0.604)
+    filled = fill(paper.NORMALIZATION, tmp_path)
+    assert shown(filled, "LRU (paper)", "listops") == "–"
+    assert shown(filled, "LRU + 16 counters, ring [0, .9999], phases up to π/10", "listops") == "60.4 (–; 1)"
 
 
 def test_how_often_it_was_evaluated_and_defaults_that_are_spelled_out_do_not_matter(tmp_path: Path) -> None:
     same = recipe_of("listops", "lru", "training.eval_every=7", "model.options.normalize=true")
     finish(tmp_path / "run", same, 0.6)
-    assert shown(fill(paper.NORMALIZATION, tmp_path), "+ γ (LRU)", "listops") == "60.0 (–; 1)"
+    assert shown(fill(paper.NORMALIZATION, tmp_path), "LRU (paper)", "listops") == "60.0 (–; 1)"
 
 
 def test_models_of_other_tables_and_other_tasks_are_not_mentioned(tmp_path: Path) -> None:
@@ -142,7 +202,7 @@ def test_the_rate_is_chosen_by_validation_and_never_averaged_over(tmp_path: Path
         recipe = recipe_of("listops", "lru", f"training.learning_rate={rate}", f"training.seed={seed}")
         finish(tmp_path / f"{rate}-{seed}", recipe, 1 - validation, validation=validation)  # the best is worst on test
     filled = fill(paper.NORMALIZATION, tmp_path)
-    assert shown(filled, "+ γ (LRU)", "listops") == "36.0 (–; 1)"
+    assert shown(filled, "LRU (paper)", "listops") == "36.0 (–; 1)"
     assert set(filled.left_out) == {str(tmp_path / name) for name in ("0.001-0", "0.001-1", "0.004-0")}
     assert "the cell has 0.002 on made, by validation" in filled.left_out[str(tmp_path / "0.004-0")]
 
@@ -154,7 +214,7 @@ def test_a_seed_counts_once_and_other_data_is_another_experiment(tmp_path: Path)
     other = dataclasses.replace(recipe, training=dataclasses.replace(recipe.training, seed=1))
     finish(tmp_path / "c", other, 0.5, source="elsewhere")
     filled = fill(paper.NORMALIZATION, tmp_path)
-    assert shown(filled, "+ γ (LRU)", "listops") == "60.0 (–; 1)"
+    assert shown(filled, "LRU (paper)", "listops") == "60.0 (–; 1)"
     assert f"seed 0 again, as in {tmp_path / 'a'}" in filled.left_out[str(tmp_path / "b")]
     assert "learning rate 0.001 on elsewhere" in filled.left_out[str(tmp_path / "c")]
     assert tables.sources(filled) == {"ListOps": "made"}
@@ -174,9 +234,9 @@ def test_speeds_are_by_hardware(tmp_path: Path) -> None:
         finish(tmp_path / f"h{i}", recipe_of("text", "lru", f"training.seed={i}"), steps_per_second=speed)
     finish(tmp_path / "slow", recipe_of("text", "lru"), steps_per_second=0.123, **CPU)
     filled = fill(paper.SPEED, tmp_path)
-    assert shown(filled, "LRU", "text", "ours, NVIDIA H200") == "110 (10; 2)"
-    assert shown(filled, "LRU", "text", "ours, EPYC, 2 threads") == "0.123 (–; 1)"
-    assert shown(filled, "LRU", "text", "paper, NVIDIA A100") == "14.7 (29x)"
+    assert shown(filled, "LRU (paper)", "text", "ours, NVIDIA H200") == "110 (10; 2)"
+    assert shown(filled, "LRU (paper)", "text", "ours, EPYC, 2 threads") == "0.123 (–; 1)"
+    assert shown(filled, "LRU (paper)", "text", "paper, NVIDIA A100") == "14.7 (29x)"
     assert shown(filled, "Tanh RNN", "text") == "–"
 
 
@@ -185,19 +245,21 @@ def test_speeds_of_the_benchmark(tmp_path: Path) -> None:
     smaller = {**row, "name": "text", "batch": 32, "H": 8, "N": 192}
     bench = {"machine": H200["machine"], "results": [row, smaller, {**row, "name": "pathx, one way"}]}
     filled = fill(paper.SPEED, tmp_path, bench)
-    assert shown(filled, "LRU", "retrieval", "ours, NVIDIA H200, random data") == "56.4"
-    assert shown(filled, "LRU", "text", "ours, NVIDIA H200, random data") == "–"
+    assert shown(filled, "LRU (paper)", "retrieval", "ours, NVIDIA H200, random data") == "56.4"
+    assert shown(filled, "LRU (paper)", "text", "ours, NVIDIA H200, random data") == "–"
     assert filled.left_out == {"benchmark of text": "H is 8, not 256"}
     assert shown(filled, "Tanh RNN", "retrieval") == "–"
 
 
-def test_our_rings_are_the_papers_but_for_one(tmp_path: Path) -> None:
+def test_rings_that_are_not_the_papers_are_named_below_the_table(tmp_path: Path) -> None:
     filled = fill(paper.RINGS, tmp_path)
-    ours = {("+ γ (LRU)", "listops"): "[0.0, 0.9999]"}
     for row in filled.section.rows:
         for column, cell in zip(filled.section.columns, row.cells, strict=True):
-            if cell:  # Path-X without γ has none
-                assert shown(filled, row.name, column.task) == ours.get((row.name, column.task), cell)
+            theirs = hyperparameters.differences(recipes.get(column.task)) if row.preset == "lru" else {}
+            if cell and "model.options.r_max" not in theirs:  # Path-X without γ has none
+                assert shown(filled, row.name, column.task) == cell
+            assert (f"{column.name} (LRU" in tables.legend(filled)) >= bool(theirs)
+    assert "sCIFAR (" not in tables.legend(filled)
 
 
 def test_the_sweep_over_rings_puts_a_run_by_its_ring(tmp_path: Path) -> None:

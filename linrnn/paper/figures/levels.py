@@ -38,7 +38,7 @@ KNOWN = {  # what a predictor knows of an expression: levels, and whether it see
 }
 ROOT, OWN, BESIDE = list(KNOWN)[1:4]
 PAPER = {row.name: float(row.cells[1].split()[0]) for row in paper.NORMALIZATION.rows if row.cells}
-DENSE, LRU = PAPER["Linear Dense RNN"], PAPER["+ γ (LRU)"]
+DENSE, LRU = PAPER["Linear Dense RNN"], PAPER["LRU (paper)"]
 CLOSE_BY = 2.0  # percentage points; or three standard errors, where few expressions are looked at
 
 MEMORY = (10, 30, 100, 300, 1000, 3000, 10_000, 30_000)  # 1/ν, steps
