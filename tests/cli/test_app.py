@@ -98,6 +98,10 @@ def test_recipes() -> None:
         assert rows[name] == {str(getattr(recipe.model, name)) for recipe in entries}
     for name in ("steps", "batch_size"):
         assert rows[name] == {str(getattr(recipe.training, name)) for recipe in entries}
+    assert "0.9999*" in said  # the ring of ListOps is not the paper's
+    assert "16*" in said
+    assert said.count("*") == 4
+    assert "model.options.r_max: 0.99," in said
 
 
 MISTAKES = [
