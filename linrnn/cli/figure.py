@@ -116,7 +116,10 @@ def _summarize(records: list[dict[str, Any]]) -> None:
     table = Table("figure", "claims that hold", "seconds", title="all figures")
     for record in records:
         holds = [finding["holds"] for finding in record["findings"]]
-        table.add_row(record["name"], f"{sum(holds)} of {len(holds)} {_mark(all(holds))}", f"{record['seconds']:.1f}")
+        whose = " (our own claims)" if record["name"] in experiments.OWN else ""
+        table.add_row(
+            record["name"] + whose, f"{sum(holds)} of {len(holds)} {_mark(all(holds))}", f"{record['seconds']:.1f}"
+        )
     out.print(table)
 
 

@@ -5,7 +5,7 @@ import importlib
 from linrnn.paper.figures.base import Experiment, Finding, Result
 from linrnn.util.errors import unknown
 
-__all__ = ["FIGURES", "Experiment", "Finding", "Result", "figure"]
+__all__ = ["FIGURES", "OWN", "Experiment", "Finding", "Result", "figure"]
 
 FIGURES = {  # the name, which is also that of its file, and what it shows
     "spectrum": "where the eigenvalues of random matrices and of the ring initialization lie",
@@ -19,6 +19,8 @@ FIGURES = {  # the name, which is also that of its file, and what it shows
     "realform": "complex diagonal and real 2×2 blocks: the same map",
     "levels": "what an accuracy on ListOps means: how much of an expression it takes, and how long a memory",
 }
+
+OWN = ("levels", "depth")  # whose claims are ours, not the paper's
 
 
 def figure(name: str) -> Experiment:
