@@ -66,7 +66,8 @@ def sweep(
     plan = _plan(choice.recipe, varied, seeds)
     _check(place, plan)
     if not quiet:
-        show(choice, fixed, core)
+        reasons = {path: why for path, why in choice.reasons.items() if path not in varied}
+        show(choice._replace(reasons=reasons), fixed, core)
     for number, (name, recipe) in enumerate(plan.items(), start=1):
         run = _one(place / name, recipe, choice, training.Settings(device=device, quiet=quiet))
         if not quiet:
