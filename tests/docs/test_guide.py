@@ -1,6 +1,7 @@
 """The guide stays true: its blocks run as printed, from top to bottom, on small data as the page describes it."""
 
 import dataclasses
+import json
 import re
 import shlex
 import wave
@@ -16,6 +17,7 @@ from linrnn.recipes import Suggestion
 from linrnn.tasks import Task
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
+CO2 = GUIDE.parents[1] / "results" / "guide" / "co2.json"
 WORDS = 900
 
 
@@ -27,9 +29,9 @@ def test_a_page_is_short_and_its_links_lead_somewhere(page: Path) -> None:
         assert link.startswith("http") or (page.parent / link).exists(), link
 
 
-@pytest.mark.slow
-def test_own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    make_data(tmp_path)
+@pytest.fixture
+def two_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder, where suggested recipes train for two steps."""
     monkeypatch.chdir(tmp_path)
     suggest = recipes.suggest
 
@@ -39,15 +41,13 @@ def test_own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
         return dataclasses.replace(found, recipe=dataclasses.replace(found.recipe, training=training))
 
     monkeypatch.setattr(recipes, "suggest", short)
-    names: dict[str, Any] = {}
-    for language, block in blocks(GUIDE / "own-data.md"):
-        if language == "python":
-            exec(block, names)
-        for line in block.splitlines() if language == "sh" else ():
-            command, *arguments = shlex.split(line)
-            assert command == "linrnn"
-            app(arguments, standalone_mode=False)
+    return tmp_path
 
+
+@pytest.mark.slow
+def test_own_data(two_steps: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_data(two_steps)
+    names = execute(GUIDE / "own-data.md")
     assert len(Path("predictions.csv").read_text().splitlines()) == 1 + 5
     assert len(Path("tomorrow.csv").read_text().splitlines()) == 1 + 24
     assert len(Path("rates.csv").read_text().splitlines()) == 1 + 2
@@ -57,6 +57,46 @@ def test_own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     said = capsys.readouterr().out
     assert "The " in said
     assert "seasonal naive" in said
+
+
+@pytest.mark.slow
+def test_co2(two_steps: Path) -> None:
+    pytest.importorskip("statsmodels")
+    names = execute(GUIDE / "co2.md")
+    task, record = names["task"], json.loads(CO2.read_text())
+    assert {name: len(getattr(task, name)) for name in record["windows"]} == record["windows"]
+    for name, values in names["run"].summary["guesses"].items():
+        assert values["rmse"] == pytest.approx(record["naive"]["test"][name])
+    shape, trained = names["run"].recipe.model, record["suggested"]["model"]
+    assert (shape.d_model, shape.depth, dict(shape.options)) == (
+        trained["d_model"],
+        trained["depth"],
+        trained["options"],
+    )
+
+
+def test_the_numbers_of_co2_are_those_of_its_record() -> None:
+    page, record = (GUIDE / "co2.md").read_text(), json.loads(CO2.read_text())
+    for runs in record["mean"].values():
+        for split in ("validation", "test"):
+            mean, error = (f"{runs[split][name]:.3f}".lstrip("0") for name in ("mean", "error"))
+            assert f"{mean} ({error})" in page
+    for split in ("validation", "test"):
+        for value in record["naive"][split].values():
+            assert f"{value:.3f}".lstrip("0") in page
+
+
+def execute(page: Path) -> dict[str, Any]:
+    """Run the blocks of a page; what its Python defined, by name."""
+    names: dict[str, Any] = {}
+    for language, block in blocks(page):
+        if language == "python":
+            exec(block, names)
+        for line in block.splitlines() if language == "sh" else ():
+            command, *arguments = shlex.split(line)
+            assert command == "linrnn"
+            app(arguments, standalone_mode=False)
+    return names
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
