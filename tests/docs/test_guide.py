@@ -1,0 +1,124 @@
+"""The guide stays true: its blocks run as printed, from top to bottom, on small data as the page describes it."""
+
+import dataclasses
+import json
+import re
+import shlex
+import wave
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from linrnn import recipes
+from linrnn.cli.app import app
+from linrnn.recipes import Suggestion
+from linrnn.tasks import Task
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guide"
+CO2 = GUIDE.parents[1] / "results" / "guide" / "co2.json"
+WORDS = 900
+
+
+@pytest.mark.parametrize("page", sorted(GUIDE.glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_is_short_and_its_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text()
+    assert len(text.split()) <= WORDS
+    for link in re.findall(r"\]\(([^)#]+)\)", text):
+        assert link.startswith("http") or (page.parent / link).exists(), link
+
+
+@pytest.fixture
+def two_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder, where suggested recipes train for two steps."""
+    monkeypatch.chdir(tmp_path)
+    suggest = recipes.suggest
+
+    def short(task: Task) -> Suggestion:
+        found = suggest(task)
+        training = dataclasses.replace(found.recipe.training, steps=2, eval_every=1)
+        return dataclasses.replace(found, recipe=dataclasses.replace(found.recipe, training=training))
+
+    monkeypatch.setattr(recipes, "suggest", short)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_own_data(two_steps: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_data(two_steps)
+    names = execute(GUIDE / "own-data.md")
+    assert len(Path("predictions.csv").read_text().splitlines()) == 1 + 5
+    assert len(Path("tomorrow.csv").read_text().splitlines()) == 1 + 24
+    assert len(Path("rates.csv").read_text().splitlines()) == 1 + 2
+    assert len(list(Path("runs/rates").iterdir())) == 4
+    assert names["probabilities"].shape == (5, 2)
+    assert {"persistence", "seasonal naive"} <= set(names["run"].summary["guesses"])
+    said = capsys.readouterr().out
+    assert "The " in said
+    assert "seasonal naive" in said
+
+
+@pytest.mark.slow
+def test_co2(two_steps: Path) -> None:
+    pytest.importorskip("statsmodels")
+    names = execute(GUIDE / "co2.md")
+    task, record = names["task"], json.loads(CO2.read_text())
+    assert {name: len(getattr(task, name)) for name in record["windows"]} == record["windows"]
+    for name, values in names["run"].summary["guesses"].items():
+        assert values["rmse"] == pytest.approx(record["naive"]["test"][name])
+    shape, trained = names["run"].recipe.model, record["suggested"]["model"]
+    assert (shape.d_model, shape.depth, dict(shape.options)) == (
+        trained["d_model"],
+        trained["depth"],
+        trained["options"],
+    )
+
+
+def test_the_numbers_of_co2_are_those_of_its_record() -> None:
+    page, record = (GUIDE / "co2.md").read_text(), json.loads(CO2.read_text())
+    for runs in record["mean"].values():
+        for split in ("validation", "test"):
+            mean, error = (f"{runs[split][name]:.3f}".lstrip("0") for name in ("mean", "error"))
+            assert f"{mean} ({error})" in page
+    for split in ("validation", "test"):
+        for value in record["naive"][split].values():
+            assert f"{value:.3f}".lstrip("0") in page
+
+
+def execute(page: Path) -> dict[str, Any]:
+    """Run the blocks of a page; what its Python defined, by name."""
+    names: dict[str, Any] = {}
+    for language, block in blocks(page):
+        if language == "python":
+            exec(block, names)
+        for line in block.splitlines() if language == "sh" else ():
+            command, *arguments = shlex.split(line)
+            assert command == "linrnn"
+            app(arguments, standalone_mode=False)
+    return names
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """The language and the text of each block of code."""
+    return re.findall(r"^```(python|sh)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def make_data(folder: Path) -> None:
+    """A table by the hour, sounds of two classes, and a text."""
+    rng = np.random.default_rng(0)
+    hours = np.datetime64("2024-01-01 00:00") + np.arange(1500) * np.timedelta64(1, "h")
+    power = 4 + np.sin(np.arange(1500) * 2 * np.pi / 24) + rng.normal(scale=0.1, size=1500)
+    rows = [f"{str(hour).replace('T', ' ')},{p:.2f},{10 + p:.1f}" for hour, p in zip(hours, power, strict=True)]
+    (folder / "readings.csv").write_text("\n".join(["time,power,temperature", *rows, ""]))
+    for word, pitch in (("yes", 300), ("no", 600)):
+        (folder / "words" / word).mkdir(parents=True)
+        for i in range(10):
+            samples = np.sin(np.arange(6000) * 2 * np.pi * (pitch + 5 * i) / 8000) * 20_000
+            with wave.open(str(folder / "words" / word / f"{i}.wav"), "wb") as file:
+                file.setnchannels(1)
+                file.setsampwidth(2)
+                file.setframerate(8000)
+                file.writeframes(samples.astype("<i2").tobytes())
+    sentence = "The state of a linear recurrence is a sum over the past. "
+    (folder / "book.txt").write_text("".join(sentence[int(k) :] for k in rng.integers(0, 20, size=300)))
