@@ -1,6 +1,7 @@
 """The guide stays true: its blocks run as printed, from top to bottom, on small data as the page describes it."""
 
 import dataclasses
+import importlib.util
 import json
 import re
 import shlex
@@ -17,7 +18,7 @@ from linrnn.recipes import Suggestion
 from linrnn.tasks import Task
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
-CO2 = GUIDE.parents[1] / "results" / "guide" / "co2.json"
+RECORDS = GUIDE.parents[1] / "results" / "guide"
 WORDS = 900
 
 
@@ -63,7 +64,7 @@ def test_own_data(two_steps: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_co2(two_steps: Path) -> None:
     pytest.importorskip("statsmodels")
     names = execute(GUIDE / "co2.md")
-    task, record = names["task"], json.loads(CO2.read_text())
+    task, record = names["task"], record_of("co2")
     assert {name: len(getattr(task, name)) for name in record["windows"]} == record["windows"]
     for name, values in names["run"].summary["guesses"].items():
         assert values["rmse"] == pytest.approx(record["naive"]["test"][name])
@@ -75,8 +76,25 @@ def test_co2(two_steps: Path) -> None:
     )
 
 
+@pytest.mark.slow
+def test_vowels(two_steps: Path) -> None:
+    if importlib.util.find_spec("aeon") is None:  # its files are read, and it is not imported
+        pytest.skip("aeon is not installed")
+    names = execute(GUIDE / "vowels.md")
+    task, record = names["task"], record_of("vowels")
+    assert {name: len(getattr(task, name)) for name in record["examples"]} == record["examples"]
+    assert names["run"].recipe.model.dropout == record["suggested"]["model"]["dropout"]
+
+
+def test_the_numbers_of_vowels_are_those_of_its_record() -> None:
+    page = (GUIDE / "vowels.md").read_text()
+    for runs in record_of("vowels")["mean"].values():
+        for split in ("validation", "test"):
+            assert f"{100 * runs[split]['mean']:.1f} ({100 * runs[split]['error']:.1f})" in page
+
+
 def test_the_numbers_of_co2_are_those_of_its_record() -> None:
-    page, record = (GUIDE / "co2.md").read_text(), json.loads(CO2.read_text())
+    page, record = (GUIDE / "co2.md").read_text(), record_of("co2")
     for runs in record["mean"].values():
         for split in ("validation", "test"):
             mean, error = (f"{runs[split][name]:.3f}".lstrip("0") for name in ("mean", "error"))
@@ -97,6 +115,12 @@ def execute(page: Path) -> dict[str, Any]:
             assert command == "linrnn"
             app(arguments, standalone_mode=False)
     return names
+
+
+def record_of(page: str) -> dict[str, Any]:
+    """The record of a page's numbers."""
+    record: dict[str, Any] = json.loads((RECORDS / f"{page}.json").read_text())
+    return record
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
