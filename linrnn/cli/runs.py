@@ -192,7 +192,13 @@ def show_groups(rows: Sequence[Row], file: Path | None = None) -> None:
         raise ValueError("RUN: expected at least one run that has ended, got none")
     groups: dict[str, list[Row]] = {}
     for row in ended:
-        groups.setdefault(_without_seed(row), []).append(row)
+        group = groups.setdefault(_without_seed(row), [])
+        seed = row.recipe.training.seed
+        twin = next((other.name for other in group if other.recipe.training.seed == seed), None)
+        if twin is None:
+            group.append(row)
+        else:
+            say(f"{row.name} has seed {seed} as {twin}, and is left out")
     members = sorted(groups.values(), key=lambda group: (group[0].recipe.task, group[0].metric.name, _rank(group)))
     settings = _differing([group[0].recipe for group in members])
     columns = ("task", "core", *settings, "metric", "seeds", "validation", "test")

@@ -30,6 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         train_tiny(folder / "fast", *SHORT, "training.learning_rate=0.5")
         task = own.task("regression")
         train(own.recipe(task), folder / "mine", QUIET, task=task)
+        train_tiny(folder / "seed-2-again", *SHORT, "training.seed=2")
         (train_tiny(folder / "stopped", *SHORT).folder / "summary.json").unlink()
         (train_tiny(folder / "damaged", *SHORT).folder / "run.json").write_text("{")
         for name, score in (("seed-0", 0.5), ("seed-1", 0.6), ("seed-2", 0.85), ("fast", 0.7), ("tanh", 0.2)):
@@ -65,7 +66,7 @@ def read(file: Path) -> list[dict[str, str]]:
 def test_all_runs(folder: Path, tmp_path: Path) -> None:
     result = linrnn("runs", folder, "--csv", tmp_path / "runs.csv")
     rows = {row[0]: row[1:] for row in cells(result.stdout)}
-    assert set(rows) == {"seed-0", "seed-1", "seed-2", "fast", "tanh", "mine", "stopped"}
+    assert set(rows) == {"seed-0", "seed-1", "seed-2", "seed-2-again", "fast", "tanh", "mine", "stopped"}
     assert "damaged cannot be read" in result.stderr
     assert "run.json: expected what a run stores of its model" in result.stderr
     assert rows["tanh"][:6] == ["tiny", "rnn-tanh", "0", "0.02", "6 of 6", "accuracy"]
@@ -91,7 +92,7 @@ def test_all_runs(folder: Path, tmp_path: Path) -> None:
 )
 def test_sorted(folder: Path, column: str, expected: list[str]) -> None:
     names = [row[0] for row in cells(linrnn("runs", folder, "--sort", column).stdout)]
-    assert [name for name in names if name not in ("mine", "stopped")] == expected
+    assert [name for name in names if name not in ("mine", "stopped", "seed-2-again")] == expected
     if column == "test":
         assert names[-1] == "stopped", "those without a number come last"
 
@@ -117,6 +118,7 @@ def test_compare(folder: Path, tmp_path: Path) -> None:
     assert float(table[2]["test"]) == pytest.approx(scores.mean() / 100)
     assert float(table[2]["test error"]) == pytest.approx(error / 100)
     assert "stopped has not ended" in result.stderr
+    assert "seed-2-again has seed 2 as" in result.stderr
     assert "cannot be read" in result.stderr
 
 
