@@ -19,7 +19,9 @@ from linrnn.paper import presets
 from linrnn.training import Run, checkpoint
 from tests.training.helpers import interrupt_at, load, run_command, tiny_world
 
-COMMANDS = ("train", "eval", "runs", "compare", "stream", "recipes", "figure", "table")
+COMMANDS = (
+    "train", "eval", "predict", "generate", "sweep", "runs", "compare", "stream", "recipes", "figure", "table",
+)  # fmt: skip
 SMALL = ("--set", "training.steps=6", "--set", "training.eval_every=3", "--device", "cpu")
 
 
