@@ -30,7 +30,7 @@ from tests.training.helpers import QUIET, RECIPE, load, metrics, tiny_world, tra
 
 PINNED = {  # the mean losses of steps 1-20, 21-40 and 41-50
     "lru": [1.3314911, 1.2605557, 1.1481681],
-    "rnn": [1.3585083, 1.2211149, 1.1366031],
+    "rnn": [1.3660076, 1.2812834, 1.1884976],
     "layer-norm": [1.4122837, 1.2853165, 1.2089968],
     "clip": [1.3406118, 1.2180773, 1.1198395],
 }
