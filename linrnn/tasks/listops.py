@@ -19,14 +19,10 @@ from numpy.typing import NDArray
 
 from linrnn.tasks.base import LRA_RELEASE, SPLITS, Progress, Source
 from linrnn.tasks.characters import END, PAD, SPECIAL
+from linrnn.tasks.expressions import CLOSE, LENGTH, VOCABULARY
 from linrnn.tasks.store import Draft
 from linrnn.util.errors import wrong_value
 
-OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
-VOCABULARY = (*SPECIAL, *OPERATORS, "]", *map(str, range(10)))
-MIN, MAX, MED, SM, CLOSE, ZERO = range(len(SPECIAL), len(SPECIAL) + 6)  # ZERO: the id of the digit 0
-SHORTEST, LONGEST = 501, 1999  # tokens of an example, <eos> not counted
-LENGTH = 2048
 SIZES = (96_000, 2_000, 2_000)
 NOTE = "nested MIN, MAX, MED and SM of digits, 501 to 1,999 tokens: what do they come to?"
 

@@ -22,7 +22,7 @@ from linrnn.paper import published as paper
 from linrnn.paper.figures.base import Finding, Result
 from linrnn.recurrence import scan
 from linrnn.tasks.base import Progress
-from linrnn.tasks.listops import CLOSE, MAX, MED, MIN, SM, ZERO
+from linrnn.tasks.expressions import CLOSE, MAX, MED, MIN, SM, ZERO
 from linrnn.util import style
 
 Distribution = NDArray[np.float64]  # of a value, (10,)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linrnn.tasks.characters import END, PAD
-from linrnn.tasks.listops import CLOSE, LENGTH, LONGEST, MAX, MED, MIN, OPERATORS, SHORTEST, ZERO
+from linrnn.tasks.expressions import CLOSE, LENGTH, LONGEST, MAX, MED, MIN, OPERATORS, SHORTEST, ZERO
 from linrnn.util.jit import jit
 
 DEPTH = 10

@@ -7,8 +7,8 @@ import pytest
 
 from linrnn.paper.figures import levels
 from linrnn.tasks.base import silent
+from linrnn.tasks.expressions import MAX, MED, MIN, SM
 from linrnn.tasks.generators import trees
-from linrnn.tasks.listops import MAX, MED, MIN, SM
 
 VALUE: dict[int, Callable[[tuple[int, ...]], int]] = {
     MIN: min,
