@@ -42,9 +42,7 @@ Changes = Annotated[
 Steps = Annotated[int | None, typer.Option(help="The same as --set training.steps=STEPS.")]
 BatchSize = Annotated[int | None, typer.Option(help="The same as --set training.batch_size=BATCH_SIZE.")]
 LearningRate = Annotated[float | None, typer.Option(help="The same as --set training.learning_rate=LEARNING_RATE.")]
-Patience = Annotated[
-    int | None, typer.Option(help="Stop after so many evaluations without improvement: training.patience.")
-]
+Patience = Annotated[int | None, typer.Option(help="Stop after N evaluations without improvement: training.patience.")]
 
 
 class Choice(NamedTuple):

@@ -47,7 +47,7 @@ def reason(model: Model, x: Tensor | None = None, lengths: Tensor | None = None)
     """Why the blocks of a model are not fused, in words; None where they are.
 
     Args:
-        x: the input of the first block, if it is known.
+        x: a tensor of the dtype in which the model runs, if it is known.
         lengths: the lengths of its sequences.
     """
     device = next(model.parameters()).device
@@ -115,7 +115,8 @@ class Accelerated(nn.Module):
         model = self.model
         if packed_length is not None:
             return self._packed(inputs, lengths, resets, packed_length)
-        if not self._fuses(None, lengths) or resets is not None or model.config.pooling == "none":
+        weight = next(model.encoder.parameters())
+        if resets is not None or model.config.pooling == "none" or not self._fuses(weight, lengths):
             return model(inputs, lengths=lengths, resets=resets)  # type: ignore[no-any-return]
         pairs = model.config.documents == 2
         if pairs:

@@ -204,7 +204,7 @@ def options_of(task: Task, training: Training) -> Options:
 
 
 def _patience_ends(progress: Progress, training: Training) -> bool:
-    """Whether so many evaluations in a row brought nothing better."""
+    """Whether `patience` evaluations in a row brought no improvement."""
     return training.patience is not None and progress.stale >= training.patience
 
 
