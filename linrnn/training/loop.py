@@ -29,6 +29,7 @@ from linrnn.training.optimizer import make_optimizer, set_rate
 from linrnn.training.processes import Processes, processes
 from linrnn.training.report import Report, waiting
 from linrnn.training.run import Run
+from linrnn.util import extras
 from linrnn.util.errors import wrong_type, wrong_value
 from linrnn.util.provenance import commit, provenance
 
@@ -122,6 +123,7 @@ def _train(
     run: Run, recipe: Recipe, settings: Settings, group: Processes, task: Task, about: dict[str, Any] | None
 ) -> Run:
     """Train a run that is new where `about` says what to store of its data."""
+    extras.require("training", "matplotlib", "rich")
     new = about is not None
     if new:
         run.check_new()
