@@ -5,8 +5,9 @@ import math
 import os
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -86,12 +87,13 @@ def train(
     if task is not None and not isinstance(task, Task):
         raise wrong_type("task", "a linrnn.Task, such as from linrnn.Task.from_arrays", repr(task))
     if task is not None:
+        task.check()
         recipe = dataclasses.replace(recipe, task=task.name)
     settings = settings or Settings()
     place = None if data is None else os.path.abspath(data)
     about = {"given": task is not None, "data": place, "options": dict(options or {})}
-    with processes(settings.device) as group:
-        return _train(Run(out), recipe, settings, group, task or tasks.load(recipe.task), about)
+    with processes(settings.device) as group, ExitStack() as lock:
+        return _train(Run(out), recipe, settings, group, task or tasks.load(recipe.task), about, lock)
 
 
 def resume(
@@ -110,18 +112,26 @@ def resume(
         data: where they are read from, if not from where they were.
     """
     run = Run.open(folder)
-    if run.summary is not None:
-        return run
     settings = settings or Settings()
-    recipe = run.recipe
-    with processes(settings.device) as group:
-        return _train(run, recipe, settings, group, run.same_task(task, data), None)
+    with processes(settings.device) as group, ExitStack() as lock:
+        if group.first:
+            lock.enter_context(run.locked())
+        group.wait()  # the first holds the lock before any looks at the run
+        if run.summary is not None:
+            return run
+        return _train(run, run.recipe, settings, group, run.same_task(task, data), None, lock)
 
 
 def _train(
-    run: Run, recipe: Recipe, settings: Settings, group: Processes, task: Task, about: dict[str, Any] | None
+    run: Run,
+    recipe: Recipe,
+    settings: Settings,
+    group: Processes,
+    task: Task,
+    about: dict[str, Any] | None,
+    lock: ExitStack,
 ) -> Run:
-    """Train a run that is new where `about` says what to store of its data."""
+    """Train a run that is new where `about` says what to store of its data; its lock is held as long as `lock` is."""
     new = about is not None
     if new:
         run.check_new()
@@ -138,7 +148,9 @@ def _train(
     losses = torch.zeros(training.eval_every, device=device)
     progress = Progress()
     if done := checkpoint.steps_in(run.checkpoints):
-        progress = checkpoint.restore(checkpoint.path_of(run.checkpoints, done[-1]), model, optimizer, losses)
+        last = checkpoint.path_of(run.checkpoints, done[-1])
+        checkpoint.check_recipe(last, recipe)
+        progress = checkpoint.restore(last, model, optimizer, losses)
     if not group.first:
         torch.manual_seed(training.seed + (group.rank << 32) + progress.step)  # its own dropout
 
@@ -152,9 +164,12 @@ def _train(
     group.wait()  # all have looked whether the folder is new
     if group.first and about is not None:
         Run.create(run.folder, recipe, about_run(model, task, options) | about)
-    with run.locked() if group.first else nullcontext(), report, _stop_signal() as stopping:
+        lock.enter_context(run.locked())
+    with report, _stop_signal() as stopping:
         if group.first and not new:
             run.forget_after(progress.step)
+        if group.first:
+            run.log_start(progress.step)
         if group.first and not run.spectra():
             run.log_spectrum(progress.step, _spectrum(model))
         started = time.perf_counter() - progress.seconds
@@ -180,7 +195,7 @@ def _train(
                 run.log_spectrum(progress.step, _spectrum(model))
                 report.evaluated(record)
             if group.first:
-                checkpoint.save(run.checkpoints, model, optimizer, progress, losses)
+                checkpoint.save(run.checkpoints, model, optimizer, progress, losses, recipe.to_dict())
             if training.patience is not None:
                 progress.stale = group.of_first(progress.stale)
             if not at_end:
@@ -343,10 +358,18 @@ def _finish(
     from linrnn.training import pictures  # Matplotlib loads when it is needed
 
     test, size = Examples(task, task.test, device), recipe.training.batch_size
-    values = {"last": evaluate(predict, model, test, objective, size)}
-    checkpoint.restore_weights(checkpoint.path_of(run.checkpoints, progress.best_step), model)
-    values["best"] = evaluate(predict, model, test, objective, size)
     first = objective.metrics[0].name
+    values = {"last": evaluate(predict, model, test, objective, size)}
+    last = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    best_step, validation, lost = progress.best_step, progress.best, {}
+    try:
+        checkpoint.restore_weights(checkpoint.path_of(run.checkpoints, best_step), model)
+        values["best"] = evaluate(predict, model, test, objective, size)
+    except (ValueError, OSError) as error:
+        warnings.warn(f"the last weights stand for the best ones, which cannot be read: {error}", stacklevel=2)
+        values["best"], best_step, lost = values["last"], progress.step, {"best_lost": str(error)}
+        validation = next((record[first] for record in run.metrics() if record["step"] == progress.step), None)
+    model.load_state_dict(last)
     run.finish(
         {
             "task": recipe.task,
@@ -355,10 +378,11 @@ def _finish(
             "core": recipe.model.core,
             "metric": first,
             "test": {which: found[first] for which, found in values.items()},
-            "validation": progress.best,
+            "validation": validation,
             "metrics": values,
             "guesses": guesses(task, task.test),
-            "best_step": progress.best_step,
+            "best_step": best_step,
+            **lost,
             "stopped_early": progress.step < recipe.training.steps,
             "steps": progress.step,
             "seconds": round(progress.seconds, 2),
@@ -371,14 +395,17 @@ def _finish(
         }
     )
     pictures.curve(run, objective.metrics[0])
-    checkpoint.restore_weights(checkpoint.path_of(run.checkpoints, progress.step), model)
     pictures.spectrum(run, model)
 
 
 @contextmanager
 def _stop_signal() -> Iterator[list[int]]:
-    """Ctrl-C and a polite kill let the step end: the list fills when one came. A second one stops at once."""
+    """Ctrl-C, a polite kill and a terminal that closes let the step end: the list fills when one came. A second one
+    stops at once. `nohup` still lets training go on after its terminal."""
     came: list[int] = []
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
 
     def note(number: int, frame: object) -> None:
         if came:
@@ -386,7 +413,7 @@ def _stop_signal() -> Iterator[list[int]]:
         came.append(number)
 
     try:
-        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, note) for number in numbers}
     except ValueError:  # not the main thread: whoever runs us handles signals
         yield came
         return
