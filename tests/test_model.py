@@ -689,7 +689,6 @@ def test_step_inputs(inputs: Tensor) -> None:
         model.step(inputs, model.initial_state(2))
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script.:DeprecationWarning")  # PyTorch's own, in forward mode
 @pytest.mark.parametrize("kind", KINDS)
 @NORMS
 def test_torch_func(kind: dict[str, int], norm: str) -> None:

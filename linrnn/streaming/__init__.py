@@ -164,7 +164,8 @@ def _kernels(model: Model | Core, batch: int, dtype: torch.dtype) -> ModuleType 
     if isinstance(model, Model) and model.config.mixing == "half_glu2":
         return None  # the kernels keep gelu(core) only
     parameter = next(model.parameters())
-    if parameter.device.type == "cpu" and dtype == carry_dtype(parameter.dtype):
+    backend.warn_if_plain(parameter.device)
+    if backend.of(parameter.device) == "numba" and dtype == carry_dtype(parameter.dtype):
         from linrnn.streaming import cpu
 
         return cpu if batch <= cpu.MOST_SEQUENCES else reference

@@ -29,6 +29,7 @@ from linrnn.training.report import Report, waiting
 from linrnn.training.run import Run
 from linrnn.training.settings import Settings
 from linrnn.training.step import steps_of
+from linrnn.util import extras
 from linrnn.util.errors import wrong_type
 from linrnn.util.provenance import commit, provenance
 
@@ -119,6 +120,7 @@ def _train(
     began: float,
 ) -> Run:
     """Train a run that is new where `about` says what to store of its data; its minutes count from `began`."""
+    extras.require("training", "matplotlib", "rich")
     new = about is not None
     if new:
         run.check_new()
