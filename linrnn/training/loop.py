@@ -18,7 +18,7 @@ from linrnn.model import Model
 from linrnn.objectives import Objective, Options
 from linrnn.recipes import Recipe, Suggestion, Training
 from linrnn.tasks.base import Task
-from linrnn.training import checkpoint
+from linrnn.training import augment, checkpoint
 from linrnn.training.about import about_run
 from linrnn.training.average import BATCHES, Average
 from linrnn.training.checkpoint import Progress
@@ -140,6 +140,7 @@ def _train(
     objective.check(model)
     first = objective.metrics[0]
     optimizer = make_optimizer(model, training)
+    change = augment.of(training.augment, task, task.train)
     average = None if training.ema is None else Average(model, training.ema)
     losses = torch.zeros(training.eval_every, device=device)
     progress = Progress()
@@ -156,7 +157,9 @@ def _train(
     few = _few(examples, Batches(len(examples), training.batch_size, training.seed, device))
     quiet, tensorboard = settings.quiet or not group.first, settings.tensorboard and group.first
     with waiting("compiling for the GPU, a minute or so", quiet=quiet or device.type != "cuda" or not settings.compile):
-        advance, predict = steps_of(model, optimizer, examples, objective, training, device, settings, group, average)
+        advance, predict = steps_of(
+            model, optimizer, examples, objective, training, device, settings, group, average, change
+        )
     report = Report(run, recipe, first, progress.step, quiet=quiet, tensorboard=tensorboard)
     group.wait()  # all have looked whether the folder is new
     if group.first and about is not None:
