@@ -18,11 +18,12 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from linrnn.model import Model
+from linrnn.model import Model, ModelConfig
 from linrnn.recipes import Recipe
 from linrnn.training.optimizer import named
 from linrnn.util.errors import wrong_value
 from linrnn.util.files import json_object, sha256, write
+from linrnn.util.saved import build_to_fit
 
 FORMAT = "linrnn checkpoint 2"
 FIRST = "linrnn checkpoint 1"  # without a recipe; its checksum, if it has one, is of names and numbers only
@@ -141,15 +142,31 @@ def _progress(path: Path, metadata: Mapping[str, str]) -> Progress:
     return progress
 
 
+def weights_of(path: Path) -> dict[str, Tensor]:
+    """The weights in a checkpoint that are evaluated, by their names in the model."""
+    return _under("model", read(path)[0])
+
+
 def restore_weights(path: Path, model: Model) -> None:
     """Set the weights to those of a checkpoint."""
-    _set_weights(path, model, read(path)[0])
+    _set_weights(path, model, weights_of(path))
+
+
+def build(path: Path, config: ModelConfig) -> Model:
+    """The model of this config with the weights of a checkpoint; nothing large is allocated where they do not fit."""
+    weights = weights_of(path)
+    try:
+        model = build_to_fit(lambda fields: Model(ModelConfig(**fields)), vars(config), weights)
+    except RuntimeError as error:
+        raise ValueError(f"{path}: expected weights that fit the run's config: {error}") from error
+    _set_weights(path, model, weights)
+    return model
 
 
 def restore(path: Path, model: Model, optimizer: torch.optim.Optimizer, losses: Tensor) -> Progress:
     """Set all that training needs to what a checkpoint holds."""
     tensors, progress = read(path)
-    _set_weights(path, model, tensors)
+    _set_weights(path, model, _under("model", tensors))
     try:
         if losses.shape != tensors["losses"].shape:
             expected = f"a config.json with training.eval_every={len(tensors['losses'])}"
@@ -206,9 +223,9 @@ def _best_of(path: Path) -> int:
         return 0
 
 
-def _set_weights(path: Path, model: Model, tensors: dict[str, Tensor]) -> None:
+def _set_weights(path: Path, model: Model, weights: dict[str, Tensor]) -> None:
     try:
-        model.load_state_dict(_under("model", tensors))
+        model.load_state_dict(weights)
     except RuntimeError as error:
         raise ValueError(f"{path}: expected weights that fit the run's config.json: {error}") from error
 
