@@ -18,13 +18,14 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from linrnn.model import Model
+from linrnn.model import Model, ModelConfig
 from linrnn.objectives import Metric
 from linrnn.recipes import Recipe
 from linrnn.training.average import Average, averaged
 from linrnn.training.optimizer import named
 from linrnn.util.errors import wrong_value
 from linrnn.util.files import json_object, sha256, write
+from linrnn.util.saved import build_to_fit
 
 FORMAT = "linrnn checkpoint 2"
 FIRST = "linrnn checkpoint 1"  # without a recipe; its checksum, if it has one, is of names and numbers only
@@ -74,7 +75,8 @@ def save(
     for name, state in named(model, optimizer).items():
         tensors |= {f"optimizer.{name}.{key}": value for key, value in state.items()}
     if average is not None:
-        tensors |= {f"average.{name}": tensor for name, tensor in (average.sums | average.buffers).items()}
+        tensors |= {f"average.{name}": tensor for name, tensor in average.sums.items()}
+        tensors |= {f"average_buffers.{name}": tensor for name, tensor in average.buffers.items()}
         tensors["average_total"] = average.total
     tensors["losses"] = losses
     tensors["generator.cpu"] = torch.get_rng_state()
@@ -153,14 +155,29 @@ def _progress(path: Path, metadata: Mapping[str, str]) -> Progress:
     return progress
 
 
-def restore_weights(path: Path, model: Model) -> None:
-    """Set the weights to those of a checkpoint that are evaluated: the averaged ones where there are any."""
+def weights_of(path: Path) -> dict[str, Tensor]:
+    """The weights in a checkpoint that are evaluated, by their names in the model: averaged ones where there are any."""
     tensors, _ = read(path)
+    weights = _under("model", tensors)
     if "average_total" in tensors:
-        average = _under("average", tensors)
-        sums = {name: average[name] for name, _ in model.named_parameters() if name in average}
-        tensors = {f"model.{name}": t for name, t in (average | averaged(sums, tensors["average_total"])).items()}
-    _set_weights(path, model, tensors)
+        weights |= averaged(_under("average", tensors), tensors["average_total"]) | _under("average_buffers", tensors)
+    return weights
+
+
+def restore_weights(path: Path, model: Model) -> None:
+    """Set the weights to those of a checkpoint."""
+    _set_weights(path, model, weights_of(path))
+
+
+def build(path: Path, config: ModelConfig) -> Model:
+    """The model of this config with the weights of a checkpoint; nothing large is allocated where they do not fit."""
+    weights = weights_of(path)
+    try:
+        model = build_to_fit(lambda fields: Model(ModelConfig(**fields)), vars(config), weights)
+    except RuntimeError as error:
+        raise ValueError(f"{path}: expected weights that fit the run's config: {error}") from error
+    _set_weights(path, model, weights)
+    return model
 
 
 def restore(
@@ -168,7 +185,7 @@ def restore(
 ) -> Progress:
     """Set all that training needs to what a checkpoint holds."""
     tensors, progress = read(path)
-    _set_weights(path, model, tensors)
+    _set_weights(path, model, _under("model", tensors))
     try:
         if losses.shape != tensors["losses"].shape:
             expected = f"a config.json with training.eval_every={len(tensors['losses'])}"
@@ -176,8 +193,7 @@ def restore(
         losses.copy_(tensors["losses"])
         if average is not None:
             for name, saved in _under("average", tensors).items():
-                if name in average.sums:
-                    average.sums[name].copy_(saved)
+                average.sums[name].copy_(saved)
             average.total.copy_(tensors["average_total"])
         for name, parameter in model.named_parameters():
             state: dict[str, Any] = _under(f"optimizer.{name}", tensors)
@@ -230,9 +246,9 @@ def _best_of(path: Path) -> int:
         return 0
 
 
-def _set_weights(path: Path, model: Model, tensors: dict[str, Tensor]) -> None:
+def _set_weights(path: Path, model: Model, weights: dict[str, Tensor]) -> None:
     try:
-        model.load_state_dict(_under("model", tensors))
+        model.load_state_dict(weights)
     except RuntimeError as error:
         raise ValueError(f"{path}: expected weights that fit the run's config.json: {error}") from error
 
