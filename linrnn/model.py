@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.cores import CORES
+from linrnn.cores import CORES, Core
 from linrnn.cores.base import check_lengths, valid_mask
 from linrnn.norm import BatchNorm, LayerNorm
 from linrnn.recurrence.op import check_resets
@@ -100,14 +100,28 @@ class ModelState(NamedTuple):
 class Block(nn.Module):
     """x + dropout(mixing(dropout(gelu(core(norm(x)))))), with one dropout mask for a whole sequence."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(
+        self,
+        core: Core,
+        *,
+        norm: Literal["batch", "layer"],
+        mixing: Literal["glu", "half_glu"],
+        dropout: float,
+        bias: bool = True,
+    ) -> None:
         super().__init__()
-        H = config.d_model
-        self.norm = BatchNorm(H) if config.norm == "batch" else LayerNorm(H)
-        self.core = CORES[config.core](H, config.d_state, **config.options)
-        self.mixing = nn.Linear(H, 2 * H if config.mixing == "glu" else H)
-        self.half_glu = config.mixing == "half_glu"
-        self.dropout = config.dropout
+        H = core.d_model
+        self.norm = BatchNorm(H) if norm == "batch" else LayerNorm(H, bias=bias)
+        self.core = core
+        self.mixing = nn.Linear(H, 2 * H if mixing == "glu" else H, bias)
+        self.half_glu = mixing == "half_glu"
+        self.dropout = dropout
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> "Block":
+        """The block of a model."""
+        core = CORES[config.core](config.d_model, config.d_state, **config.options)
+        return cls(core, norm=config.norm, mixing=config.mixing, dropout=config.dropout)
 
     def forward(
         self,
@@ -135,7 +149,7 @@ class Block(nn.Module):
         return h * torch.sigmoid(self.mixing(h)) if self.half_glu else F.glu(self.mixing(h), dim=-1)
 
     def _drop(self, x: Tensor) -> Tensor:
-        mask = self.dropout_mask(x, len(x))
+        mask = self.dropout_mask(x, x.shape[0])
         return x if mask is None else x * mask.to(x.dtype)
 
     def dropout_mask(self, like: Tensor, count: int) -> Tensor | None:
@@ -184,12 +198,12 @@ class Model(nn.Module):
             self.encoder = nn.Embedding(config.vocabulary, H)
         else:
             self.encoder = NumbersAndTokens(config.channels, config.vocabulary, H)
-        self.blocks: Sequence[Block] = nn.ModuleList(Block(config) for _ in range(config.depth))  # type: ignore[assignment]
+        self.blocks: Sequence[Block] = nn.ModuleList(Block.of(config) for _ in range(config.depth))  # type: ignore[assignment]
         if config.documents == 2:
             self.head: nn.Module = nn.Sequential(nn.Linear(4 * H, H), nn.GELU(), nn.Linear(H, config.classes))
         else:
             self.head = nn.Linear(H, config.classes)
-        self.apply(_initialize)
+        self.apply(initialize)
 
     def forward(self, inputs: Tensor, *, lengths: Tensor | None = None, resets: Tensor | None = None) -> Tensor:
         """Whole sequences, in parallel.
@@ -384,7 +398,7 @@ def load(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> 
 
 
 @torch.no_grad()
-def _initialize(module: nn.Module) -> None:
+def initialize(module: nn.Module) -> None:
     """Linear maps start at N(0, 1/inputs) and without bias; so does an embedding, the linear map of one-hot symbols.
 
     PyTorch's own start, symbols at N(0, 1) and maps at a third of this variance, lets what the blocks add be small
@@ -392,7 +406,8 @@ def _initialize(module: nn.Module) -> None:
     """
     if isinstance(module, nn.Linear):
         nn.init.normal_(module.weight, std=module.in_features**-0.5)
-        nn.init.zeros_(module.bias)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
     elif isinstance(module, nn.Embedding):
         nn.init.normal_(module.weight, std=module.num_embeddings**-0.5)
 
