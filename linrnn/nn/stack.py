@@ -3,12 +3,13 @@
 import math
 import numbers
 import warnings
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from linrnn.config import Mixing, Norm
 from linrnn.cores import Core
 from linrnn.cores.base import valid_mask
 from linrnn.model import Block, initialize
@@ -37,8 +38,8 @@ class Stack(nn.Module):
         *,
         proj_size: int = 0,
         d_state: int | None = None,
-        norm: Literal["batch", "layer"] = "layer",
-        mixing: Literal["glu", "half_glu"] = "glu",
+        norm: Norm = "layer",
+        mixing: Mixing = "glu",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         **options: Any,
