@@ -1,5 +1,8 @@
 """One class for each core; docs/guide/from-gru.md has the table of arguments."""
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 from linrnn import cores
 from linrnn.nn.stack import Stack
 
@@ -23,7 +26,8 @@ class LRU(Stack):
             the state of a GRU.
         norm: `layer`, or `batch` as in the paper: it uses the statistics of the batch in training.
         mixing: `glu`, or `half_glu` which gates without a linear map of the value.
-        options: of `linrnn.LRU`: r_min, r_max, max_phase, counters, parameterization and normalize.
+        options: of `linrnn.LRU`: r_min and r_max (by default 0.9 and 0.999, for memories of tens to hundreds of steps),
+            max_phase, counters, parameterization and normalize.
 
     The state is (directions · num_layers, batch, 2N), in float32 or better: for each layer and direction the real
     parts, then the imaginary parts. Handed on as `hx` it continues the sequence: the outputs are the outputs of the
@@ -36,6 +40,7 @@ class LRU(Stack):
     """
 
     core = cores.LRU
+    defaults: ClassVar[Mapping[str, Any]] = {"r_min": 0.9, "r_max": 0.999}
 
 
 class S5(Stack):

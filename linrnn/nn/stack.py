@@ -1,9 +1,9 @@
 """The paper's residual blocks behind the arguments, shapes and calls of `torch.nn.GRU`."""
 
 import math
-import numbers
 import warnings
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +21,11 @@ from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, w
 class Stack(nn.Module):
     """A linear map, blocks (norm → core → GELU → GLU, and a skip connection), and an optional linear map.
 
-    A subclass names the core.
+    A subclass names the core, and where the defaults of its options differ from the core's own.
     """
 
     core: ClassVar[type[Core]]
+    defaults: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(
         self,
@@ -49,30 +50,38 @@ class Stack(nn.Module):
         _check_switches(bias=bias, batch_first=batch_first, bidirectional=bidirectional)
         check_integer("proj_size", proj_size, 0)
         _check_dropout(dropout, num_layers)
+        _check_choices(norm=(norm, Norm), mixing=(mixing, Mixing))
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
-        self.dropout, self.proj_size = float(dropout), proj_size
+        self.proj_size = proj_size
         self.d_state = self.default_d_state(hidden_size) if d_state is None else d_state
         width = hidden_size * (2 if bidirectional else 1)
 
         def core() -> Core:
-            return self.core(width, self.d_state, **options)
+            return self.core(width, self.d_state, **{**self.defaults, **options})
+
+        def block() -> Block:
+            recurrent = BothDirections(core(), core()) if bidirectional else core()
+            return Block(recurrent, norm=norm, mixing=mixing, bias=bias)
 
         self.encoder = nn.Linear(input_size, width, bias)
-        self.blocks = nn.ModuleList(
-            Block(
-                BothDirections(core(), core()) if bidirectional else core(),
-                norm=norm,
-                mixing=mixing,
-                dropout=self.dropout if layer < num_layers - 1 else 0.0,
-                bias=bias,
-            )
-            for layer in range(num_layers)
-        )
+        self.blocks: Sequence[Block] = nn.ModuleList(block() for _ in range(num_layers))  # type: ignore[assignment]
+        self.dropout = float(dropout)
         outputs = proj_size * (2 if bidirectional else 1)
         self.projection = nn.Linear(width, outputs, bias) if proj_size else None
         self.apply(initialize)
         self.to(device=device, dtype=dtype)
+
+    @property
+    def dropout(self) -> float:
+        """Of all blocks but the last; it can be set, as with `nn.GRU`."""
+        return self._dropout
+
+    @dropout.setter
+    def dropout(self, probability: float) -> None:
+        self._dropout = probability
+        for block in self.blocks[:-1]:
+            block.dropout = probability
 
     @staticmethod
     def default_d_state(hidden_size: int) -> int:
@@ -118,8 +127,9 @@ class Stack(nn.Module):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw all weights anew."""
+        part: Any
         for part in self.modules():
-            if isinstance(part, Core | nn.LayerNorm | nn.BatchNorm1d) and hasattr(part, "reset_parameters"):
+            if isinstance(part, nn.LayerNorm | nn.BatchNorm1d | self.core):
                 part.reset_parameters()
         self.apply(initialize)
 
@@ -212,8 +222,14 @@ def _check_switches(**switches: object) -> None:
             raise wrong_type(name, "True or False", repr(switch))
 
 
+def _check_choices(**choices: tuple[str, object]) -> None:
+    for name, (came, known) in choices.items():
+        if came not in get_args(known):
+            raise wrong_value(name, " or ".join(map(repr, get_args(known))), repr(came))
+
+
 def _check_dropout(dropout: object, num_layers: int) -> None:
-    if not isinstance(dropout, numbers.Real) or isinstance(dropout, bool) or not 0 <= dropout <= 1:
+    if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout <= 1:
         raise wrong_value("dropout", "a probability from 0 to 1", repr(dropout))
     if dropout > 0 and num_layers == 1:
         warnings.warn(
