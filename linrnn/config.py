@@ -11,7 +11,7 @@ from linrnn.cores import CORES
 from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
 
 Norm = Literal["batch", "layer"]
-Mixing = Literal["glu", "half_glu"]
+Mixing = Literal["glu", "half_glu", "half_glu2"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,8 @@ class Architecture:
     Attributes:
         d_model, d_state, depth: H, N and the number of blocks.
         core: the recurrent layer, by name, and options: its keyword arguments, such as {"r_min": 0.9}.
-        mixing: `glu`, or `half_glu` which gates without a linear map of the value.
+        mixing: of h = gelu(core), `glu`; `half_glu`, h·sigmoid(W·h), without a linear map of the value; or `half_glu2`,
+            core·sigmoid(W·h), whose value is what the core gave, as in S5.
         norm: `batch` or `layer`, before each core.
         dropout: probability to drop a feature of a whole sequence.
         pooling: `mean` over the steps that are not padding; `all`, the mean over padding too, which is read like any

@@ -29,7 +29,7 @@ class Block(nn.Module):
         self.norm = BatchNorm(H) if norm == "batch" else LayerNorm(H, bias=bias)
         self.core = core
         self.mixing = nn.Linear(H, 2 * H if mixing == "glu" else H, bias)
-        self.half_glu = mixing == "half_glu"
+        self.glu, self.half_glu = mixing == "glu", mixing == "half_glu"
         self.dropout = dropout
 
     def forward(
@@ -51,11 +51,12 @@ class Block(nn.Module):
         return x + self._mix(y), state
 
     def _mix(self, y: Tensor) -> Tensor:
-        return self._drop(self.gated(self._drop(F.gelu(y))))
+        return self._drop(self.gated(self._drop(F.gelu(y)), y))
 
-    def gated(self, h: Tensor) -> Tensor:
-        """The mixing: GLU, or half-GLU, whose value is h itself."""
-        return h * torch.sigmoid(self.mixing(h)) if self.half_glu else F.glu(self.mixing(h), dim=-1)
+    def gated(self, h: Tensor, y: Tensor) -> Tensor:
+        """The mixing: GLU, or half-GLU, whose value is h itself, or the core's output y."""
+        g = self.mixing(h)
+        return F.glu(g, dim=-1) if self.glu else (h if self.half_glu else y) * torch.sigmoid(g)
 
     def _drop(self, x: Tensor) -> Tensor:
         mask = self.dropout_mask(x, x.shape[0])

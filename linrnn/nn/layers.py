@@ -25,7 +25,7 @@ class LRU(Stack):
         d_state: N, the number of complex states; by default hidden_size/2, so that the state has as many numbers as
             the state of a GRU.
         norm: `layer`, or `batch` as in the paper: it uses the statistics of the batch in training.
-        mixing: `glu`, or `half_glu` which gates without a linear map of the value.
+        mixing: `glu`, `half_glu` or `half_glu2`, as in `linrnn.ModelConfig`.
         options: of `linrnn.LRU`: r_min and r_max (by default 0.9 and 0.999, for memories of tens to hundreds of steps),
             max_phase, counters, parameterization and normalize.
 

@@ -127,10 +127,10 @@ class Stack(nn.Module):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw all weights anew."""
-        part: Any
         for part in self.modules():
-            if isinstance(part, nn.LayerNorm | nn.BatchNorm1d | self.core):
-                part.reset_parameters()
+            reset = getattr(part, "reset_parameters", None)
+            if reset is not None and part is not self:
+                reset()
         self.apply(initialize)
 
     def flatten_parameters(self) -> None:

@@ -206,7 +206,7 @@ ONE = torch.randn(5, 2, 3)
         ({"proj_size": -1}, ValueError, "proj_size"),
         ({"d_state": 0}, ValueError, "d_state"),
         ({"norm": "group"}, ValueError, "norm: expected 'batch' or 'layer', got 'group'"),
-        ({"mixing": "mlp"}, ValueError, "mixing: expected 'glu' or 'half_glu', got 'mlp'"),
+        ({"mixing": "mlp"}, ValueError, "mixing: expected 'glu' or 'half_glu' or 'half_glu2', got 'mlp'"),
         ({"nonlinearity": "tanh"}, TypeError, "nonlinearity"),
         ({"r_min": 2.0}, ValueError, "r_min"),
         ({"counters": 9}, ValueError, "counters: expected at most d_state = 2"),

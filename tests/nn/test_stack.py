@@ -31,7 +31,7 @@ NORMS = pytest.mark.parametrize("norm", ["layer", "batch"])
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("proj_size", [0, 4])
-@pytest.mark.parametrize("mixing", ["glu", "half_glu"])
+@pytest.mark.parametrize("mixing", ["glu", "half_glu", "half_glu2"])
 @NORMS
 @DIRECTIONS
 def test_by_hand(bidirectional: bool, norm: Any, mixing: Any, proj_size: int, bias: bool) -> None:
@@ -52,7 +52,7 @@ def test_by_hand(bidirectional: bool, norm: Any, mixing: Any, proj_size: int, bi
     x = torch.randn(9, 3, dtype=torch.float64)
     h_0 = torch.randn(4 if bidirectional else 2, 14, dtype=torch.float64)
     output, h_n = rnn(x, h_0)
-    expected, final = by_hand(rnn, array(x), array(h_0))
+    expected, final = by_hand(rnn, mixing, array(x), array(h_0))
     assert output.shape == (9, (2 if bidirectional else 1) * (proj_size or 5))
     assert relative_error(output, expected) < 1e-12
     assert relative_error(h_n, final) < 1e-12
@@ -279,7 +279,7 @@ def shaken(rnn: Stack) -> Any:
     return rnn
 
 
-def by_hand(rnn: Any, x: Array, h_0: Array) -> tuple[Array, Array]:
+def by_hand(rnn: Any, mixing: str, x: Array, h_0: Array) -> tuple[Array, Array]:
     """One sequence (length, input_size)."""
     values = {name: array(tensor) for name, tensor in rnn.state_dict().items()}
 
@@ -307,7 +307,7 @@ def by_hand(rnn: Any, x: Array, h_0: Array) -> tuple[Array, Array]:
         states += [state.reshape(-1) for state in found]
         h = gelu(y)
         m = linear(f"blocks.{layer}.mixing", h)
-        value, gate = (h, m) if block.half_glu else np.split(m, 2, axis=-1)
+        value, gate = np.split(m, 2, axis=-1) if mixing == "glu" else (h if mixing == "half_glu" else y, m)
         x = x + value / (1 + np.exp(-gate))
     return linear("projection", x) if rnn.proj_size else x, np.stack(states)
 
