@@ -135,7 +135,7 @@ class Block(nn.Module):
         return h * torch.sigmoid(self.mixing(h)) if self.half_glu else F.glu(self.mixing(h), dim=-1)
 
     def _drop(self, x: Tensor) -> Tensor:
-        mask = self.dropout_mask(x, len(x))
+        mask = self.dropout_mask(x, x.shape[0])
         return x if mask is None else x * mask.to(x.dtype)
 
     def dropout_mask(self, like: Tensor, count: int) -> Tensor | None:
@@ -407,7 +407,7 @@ def last(x: Tensor, valid: Tensor | None, otherwise: Tensor | None = None) -> Te
     """(batch, length, H) to (batch, H): the last valid step, in float32 or better; `otherwise` (None: zeros) for a
     sequence without steps."""
     wide = torch.promote_types(x.dtype, torch.float32) if otherwise is None else otherwise.dtype
-    otherwise = x.new_zeros(len(x), x.shape[2], dtype=wide) if otherwise is None else otherwise
+    otherwise = x.new_zeros(x.shape[0], x.shape[2], dtype=wide) if otherwise is None else otherwise
     if x.shape[1] == 0:
         return otherwise
     if valid is None:
