@@ -286,8 +286,8 @@ def last(x: Tensor, valid: Tensor | None, otherwise: Tensor | None = None) -> Te
     """(batch, length, H) to (batch, H): the last valid step, in float32 or better; `otherwise` (None: zeros) for a
     sequence without steps."""
     wide = torch.promote_types(x.dtype, torch.float32) if otherwise is None else otherwise.dtype
-    otherwise = x.new_zeros(len(x), x.shape[2], dtype=wide) if otherwise is None else otherwise
-    lengths = x.new_full((len(x),), x.shape[1], dtype=torch.int64) if valid is None else valid.sum(1)
+    otherwise = x.new_zeros(x.shape[0], x.shape[2], dtype=wide) if otherwise is None else otherwise
+    lengths = x.new_full((x.shape[0],), x.shape[1], dtype=torch.int64) if valid is None else valid.sum(1)
     return last_valid(x, lengths, otherwise)
 
 
