@@ -2,37 +2,19 @@
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn import spectrum
-from linrnn.cores.base import Core, last_valid
+from linrnn.cores.base import Core, empty_parameters, last_valid
+from linrnn.cores.system import Dense, System
 from linrnn.recurrence import scan_planes
 from linrnn.recurrence.op import carry_dtype
 from linrnn.recurrence.planes import from_planes, multiply
 from linrnn.spectrum import PARAMETERIZATIONS, LRUParameterization
 from linrnn.util.errors import check_integer, wrong_value
-
-
-class Dense(NamedTuple):
-    """A real linear system, x_k = A·x_{k-1} + B·u_k, y_k = C·x_k + D·u_k."""
-
-    A: Tensor
-    B: Tensor
-    C: Tensor
-    D: Tensor
-
-
-class System(NamedTuple):
-    """The system of a layer on real planes. For several layers, each tensor has one more dimension in front."""
-
-    lam: Tensor  # Λ, (2, N), in the dtype of the carried state
-    B: Tensor  # γ ⊙ B, (2, N, H)
-    C: Tensor  # (Re C, -Im C): the real matrix that maps a state to Re[C·x], (H, 2, N) or (H, 2, 2N)
-    D: Tensor  # (H,)
 
 
 class LRU(Core):
@@ -85,8 +67,7 @@ class LRU(Core):
         if counters > d_state:
             raise wrong_value("counters", f"at most d_state = {d_state}", counters)
         if parameterization not in PARAMETERIZATIONS:
-            choices = " or ".join(map(repr, PARAMETERIZATIONS))
-            raise wrong_value("parameterization", choices, repr(parameterization))
+            raise wrong_value("parameterization", " or ".join(map(repr, PARAMETERIZATIONS)), repr(parameterization))
         self.r_min, self.r_max, self.max_phase, self.counters = r_min, r_max, max_phase, counters
         self.parameterization = parameterization
         self.normalize = normalize
@@ -94,9 +75,7 @@ class LRU(Core):
         names = PARAMETERIZATIONS[parameterization].names
         self.recurrent_names = (*names, "B", *(("gamma_log",) if normalize else ()))
 
-        def parameter(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
-
+        parameter = empty_parameters(device, dtype)
         for name in names:
             self.register_parameter(name, parameter(2, d_state) if name == "lam" else parameter(d_state))
         self.gamma_log = parameter(d_state) if normalize else None
@@ -172,23 +151,12 @@ class LRU(Core):
     def kernel(self, length: int) -> Tensor:
         """The impulse response: (length, H, H), the gain of y_k for a unit in each feature of u_0."""
         self._require_causal("kernel")
-        check_integer("length", length, 0)
-        lam, B, C, D = self.system()
-        # the phase of λ^k turns k times: float32 would lose it
-        lam, B, C = (from_planes(part.double()) for part in (lam, B.movedim(2, 0), C))
-        C = C.conj()  # the planes are (Re C, -Im C)
-        k = torch.arange(length, device=lam.device).unsqueeze(1)
-        powers = torch.polar(lam.abs() ** k, lam.angle() * k)
-        response = torch.einsum("on,kn,in->koi", C, powers, B).real.to(D.dtype)
-        return torch.cat([response[:1] + torch.diag(D), response[1:]])
+        return self.system().impulse_response(length)
 
     def to_dense(self) -> Dense:
         """The same map as a real system with 2N states: the real parts, then the imaginary parts."""
         self._require_causal("to_dense")
-        lam, B, C, D = self.system()
-        re, im = (torch.diag(plane) for plane in lam)
-        A = torch.cat([torch.cat([re, -im], dim=1), torch.cat([im, re], dim=1)])
-        return Dense(A, B.flatten(0, 1), C.flatten(1), torch.diag(D))
+        return self.system().dense()
 
     def extra_repr(self) -> str:
         ring = f"r_min={self.r_min:g}, r_max={self.r_max:g}, max_phase={self.max_phase:g}, counters={self.counters}"

@@ -187,7 +187,7 @@ def _no_inputs(model: Model | Core, batch: int) -> Tensor:
 
 def _check_input(model: Model | Core, inputs: Tensor) -> None:
     if isinstance(model, Model):
-        model._check_input(inputs, 1)
+        model.config.check_inputs(inputs, next(model.parameters()), batch_dims=1)
     else:
         model._check_input("inputs", inputs, ("batch", "d_model"))
 
