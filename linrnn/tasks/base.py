@@ -236,7 +236,8 @@ class Task(Description):
             note: one line that says what the task is.
             source: where the examples came from.
             options: how a file was read.
-            normalization, target_normalization: (means, deviations) where they are known, as for windows that overlap.
+            normalization: (means, deviations) of the inputs, where they are known, as for windows that overlap.
+            target_normalization: the same for the targets.
 
         Example:
             >>> readings = numpy.random.default_rng(0).normal(size=(200, 50, 3))

@@ -63,12 +63,13 @@ def train(
         out: the folder.
         settings: how the run is carried out.
         task: the examples; None for the recipe's task of that name.
-        data, options: where `task` was read from and how, as of `linrnn.tasks.files.open_data`; the run stores both for
-            `linrnn eval` and `linrnn train --resume`.
+        data: the file or folder from which `task` was read, which the run stores for `linrnn eval` and
+            `linrnn train --resume`.
+        options: how it was read: the options of `linrnn.tasks.files.open_data`.
 
     Example:
         >>> run = linrnn.train(linrnn.recipes.get("recall"), out="runs/first")
-        >>> run.summary["test"]["best"]
+        >>> accuracy = run.summary["test"]["best"]
         >>> run = linrnn.train(linrnn.recipes.suggest(task), task=task, out="runs/mine")
     """
     began = time.perf_counter()
