@@ -1,6 +1,6 @@
 """Deep linear recurrent networks for long sequences."""
 
-from linrnn import recipes, tasks
+from linrnn import online, recipes, tasks
 from linrnn.cores import DLR, GRU, LRU, LSTM, RNN, S4, S4D, S5, Core, diagonalize, real_form, register_core
 from linrnn.model import Model, ModelConfig, ModelState
 from linrnn.recipes import register_task
@@ -29,6 +29,7 @@ __all__ = [
     "Task",
     "diagonalize",
     "load",
+    "online",
     "real_form",
     "recipes",
     "register_core",

@@ -193,7 +193,8 @@ def _layer_of(system: Modes, states: int, like: LRU) -> LRU:
 def _square_root(gramian: Tensor) -> Tensor:
     """F with F·Fᵀ = the Gramian, which rounding may leave with small negative eigenvalues."""
     values, vectors = torch.linalg.eigh(gramian)
-    return vectors * values.clamp(min=0).sqrt()
+    root: Tensor = vectors * values.clamp(min=0).sqrt()
+    return root
 
 
 def _to_real(n: int) -> Tensor:

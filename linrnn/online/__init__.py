@@ -100,7 +100,7 @@ class Learner:
         if target is None:
             return Learned(output, None)
         loss = self.loss(output, target)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         if self.optimizer is not None:
             self.optimizer.step()
             self.optimizer.zero_grad()
