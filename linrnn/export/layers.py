@@ -127,7 +127,9 @@ class ChunkedSSM(nn.Module):
         batch, length, H = u.shape
         chunks = length // CHUNK + 3  # exporters take sizes of 0 and 1 for constants, here and without the last chunk
         step = torch.arange(chunks, device=u.device).unsqueeze(1) * CHUNK + torch.arange(CHUNK, device=u.device)
-        u = F.pad(u, (0, 0, 0, chunks * CHUNK - length))[:, step]  # views and slices would tie the length to these chunks
+        u = F.pad(u, (0, 0, 0, chunks * CHUNK - length))[
+            :, step
+        ]  # views and slices would tie the length to these chunks
         inside = u.permute(3, 0, 1, 2).reshape(H, -1, CHUNK)
         ends = (inside @ self.get_buffer("into")).view(H, batch, chunks, 2, self.d_state)
         ends = ends.permute(1, 2, 3, 0, 4).reshape(batch, chunks, 2, H * self.d_state)
