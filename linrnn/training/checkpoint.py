@@ -155,6 +155,15 @@ def _progress(path: Path, metadata: Mapping[str, str]) -> Progress:
     return progress
 
 
+def weights_of(path: Path) -> dict[str, Tensor]:
+    """The weights in a checkpoint that are evaluated, by their names in the model: the averages, if there are any."""
+    tensors, _ = read(path)
+    weights = _under("model", tensors)
+    if "average_total" in tensors:
+        weights |= averaged(_under("average", tensors), tensors["average_total"]) | _under("average_buffers", tensors)
+    return weights
+
+
 def restore_weights(path: Path, model: Model) -> None:
     """Set the weights to those of a checkpoint."""
     _set_weights(path, model, weights_of(path))
