@@ -1,100 +1,23 @@
 """The deep model: encoder → blocks (norm → core → mixing → skip) → pooling → head."""
 
 import dataclasses
-import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from collections.abc import Sequence
+from typing import NamedTuple
 
-import safetensors.torch
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.config import Architecture, Interface, ModelConfig
 from linrnn.cores import CORES
-from linrnn.cores.base import check_lengths, valid_mask
+from linrnn.cores.base import check_lengths, last_valid, valid_mask
 from linrnn.norm import BatchNorm, LayerNorm
 from linrnn.recurrence.op import check_resets
-from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
-from linrnn.util.files import sha256, write
+from linrnn.util import saved
+from linrnn.util.errors import shape, wrong_type, wrong_value
 
-WEIGHTS, CONFIG = "model.safetensors", "config.json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Interface:
-    """What a task gives a model: its inputs and outputs.
-
-    Attributes:
-        channels: features of each input step, for numbers such as pixels.
-        vocabulary: the number of symbols, for tokens. At least one of the two; with both, a step has numbers and a
-            token side by side.
-        classes: the width of the output.
-        documents: 2 for pairs of documents (retrieval), otherwise 1.
-    """
-
-    channels: int | None = None
-    vocabulary: int | None = None
-    classes: int
-    documents: Literal[1, 2] = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Architecture:
-    """What a recipe gives a model: everything else.
-
-    Attributes:
-        d_model, d_state, depth: H, N and the number of blocks.
-        core: the recurrent layer, by name, and options: its keyword arguments, such as {"r_min": 0.9}.
-        mixing: `glu`, or `half_glu` which gates without a linear map of the value.
-        norm: `batch` or `layer`, before each core.
-        dropout: probability to drop a feature of a whole sequence.
-        pooling: `mean` over the steps that are not padding; `all`, the mean over padding too, which is read like any
-            step, as in a public JAX implementation of the LRU; `last`, the last step that is not padding; or `none` for
-            an output at every step.
-    """
-
-    d_model: int
-    d_state: int
-    depth: int = 6
-    core: str = "lru"
-    options: Mapping[str, Any] = field(default_factory=dict)
-    mixing: Literal["glu", "half_glu"] = "glu"
-    norm: Literal["batch", "layer"] = "batch"
-    dropout: float = 0.0
-    pooling: Literal["mean", "all", "last", "none"] = "mean"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(Architecture, Interface):  # in this order the fields of Interface come first, as in saved models
-    """All that is needed to build a `Model`: the attributes of `Interface` and of `Architecture`."""
-
-    def __post_init__(self) -> None:
-        if self.channels is None and self.vocabulary is None:
-            raise wrong_value("channels, vocabulary", "at least one of the two", "neither")
-        for name in ("channels", "vocabulary", "classes", "d_model", "d_state", "depth"):
-            size = getattr(self, name)
-            if size is not None:
-                check_integer(name, size, 0 if name == "depth" else 1)
-        hints = get_type_hints(ModelConfig)
-        choices = {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
-        for name, known in {"core": CORES, **choices}.items():
-            if getattr(self, name) not in known:
-                raise wrong_value(name, " or ".join(map(repr, known)), repr(getattr(self, name)))
-        if not 0 <= self.dropout < 1:
-            raise wrong_value("dropout", "a probability from 0 to below 1", self.dropout)
-        if self.documents == 2 and self.pooling == "none":
-            raise wrong_value("pooling", "'mean', 'all' or 'last' for two documents", repr(self.pooling))
-
-
-class ModelState(NamedTuple):
-    """What a causal model keeps between steps: the state of each core, and the sum and number of pooled steps."""
-
-    cores: tuple[Tensor, ...]
-    total: Tensor  # (batch, H); with pooling="last" the last step instead of the sum
-    steps: Tensor  # (batch,)
+__all__ = ["Architecture", "Block", "Interface", "Model", "ModelConfig", "ModelState", "load"]
 
 
 class Block(nn.Module):
@@ -105,7 +28,8 @@ class Block(nn.Module):
         H = config.d_model
         self.norm = BatchNorm(H) if config.norm == "batch" else LayerNorm(H)
         self.core = CORES[config.core](H, config.d_state, **config.options)
-        self.mixing = nn.Linear(H, 2 * H if config.mixing == "glu" else H)
+        self.half = config.mixing != "glu"
+        self.mixing = nn.Linear(H, H if self.half else 2 * H)
         self.half_glu = config.mixing == "half_glu"
         self.dropout = config.dropout
 
@@ -128,36 +52,30 @@ class Block(nn.Module):
         return x + self._mix(y), state
 
     def _mix(self, y: Tensor) -> Tensor:
-        return self._drop(self.gated(self._drop(F.gelu(y))))
+        return self._drop(self.gated(self._drop(F.gelu(y)), y))
 
-    def gated(self, h: Tensor) -> Tensor:
-        """The mixing: GLU, or half-GLU, whose value is h itself."""
-        return h * torch.sigmoid(self.mixing(h)) if self.half_glu else F.glu(self.mixing(h), dim=-1)
+    def gated(self, h: Tensor, y: Tensor) -> Tensor:
+        """The mixing: GLU, or half-GLU, whose value is h itself, or the core's output y."""
+        g = self.mixing(h)
+        return (h if self.half_glu else y) * torch.sigmoid(g) if self.half else F.glu(g, dim=-1)
 
     def _drop(self, x: Tensor) -> Tensor:
         mask = self.dropout_mask(x, len(x))
         return x if mask is None else x * mask.to(x.dtype)
 
     def dropout_mask(self, like: Tensor, count: int) -> Tensor | None:
-        """The factors of dropout for so many sequences, (count, 1, H); None where nothing is dropped."""
+        """The factors of dropout for `count` sequences, (count, 1, H); None where nothing is dropped."""
         if not self.training or self.dropout == 0:
             return None
         return F.dropout(like.new_ones(count, 1, like.shape[-1]), self.dropout)
 
 
-class NumbersAndTokens(nn.Module):
-    """The encoder of numbers and a token side by side: (..., channels + 1), the last column holding token ids."""
+class ModelState(NamedTuple):
+    """What a causal model keeps between steps: the state of each core, and the sum and number of pooled steps."""
 
-    def __init__(self, channels: int, vocabulary: int, d_model: int) -> None:
-        super().__init__()
-        self.numbers = nn.Linear(channels, d_model)
-        self.tokens = nn.Embedding(vocabulary, d_model)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        numbers, ids = inputs[..., :-1].to(self.numbers.weight.dtype), inputs[..., -1].long()
-        encoded: Tensor = self.numbers(numbers)
-        symbols: Tensor = self.tokens(ids)
-        return encoded + symbols.to(encoded.dtype)
+    cores: tuple[Tensor, ...]
+    total: Tensor  # (batch, H); with pooling="last" the last step instead of the sum
+    steps: Tensor  # (batch,)
 
 
 class Model(nn.Module):
@@ -199,13 +117,16 @@ class Model(nn.Module):
             lengths: integers (batch,), or (batch, 2) for two documents: the valid steps; the rest is padding.
             resets: bool (batch, length), true where a new sequence starts; without pooling only.
         """
-        if self.config.documents == 2:
+        pairs = self.config.documents == 2
+        if resets is not None and (pairs or self.config.pooling != "none"):
+            raise wrong_value("resets", "None, or a model of one document with pooling='none'", shape(resets))
+        if pairs:
             inputs, lengths = self.documents(inputs, lengths)
-            if resets is not None:
-                raise wrong_value("resets", "None for two documents", shape(resets))
-            x, valid, _ = self._features(inputs, None, lengths, None)
-            return self.classify(pair(self.pool(x, valid)))
-        return self._run(inputs, None, lengths, resets)[0]
+        x, valid, _ = self._features(inputs, None, lengths, resets)
+        if self.config.pooling == "none":
+            return self.head(x)  # type: ignore[no-any-return]
+        pooled = self.pool(x, valid)
+        return self.classify(pair(pooled) if pairs else pooled)
 
     def chunk(
         self, inputs: Tensor, state: ModelState | None = None, *, lengths: Tensor | None = None
@@ -218,14 +139,20 @@ class Model(nn.Module):
         self._require_streaming("chunk")
         state = self.initial_state(len(inputs)) if state is None else state
         self._check_state(state)
-        output, next_state = self._run(inputs, state, lengths, None)
-        assert next_state is not None
-        return output, next_state
+        x, valid, cores = self._features(inputs, state, lengths, None)
+        steps = state.steps + (x.shape[1] if valid is None else valid.sum(1))
+        if self.config.pooling == "last":
+            total = pooled = last(x, valid, state.total)
+        else:
+            total = state.total + _sum(x, valid)
+            pooled = total / steps.clamp(min=1).unsqueeze(-1)
+        output = self.head(x) if self.config.pooling == "none" else self.classify(pooled)
+        return output, ModelState(cores, total, steps)
 
     def step(self, inputs: Tensor, state: ModelState) -> tuple[Tensor, ModelState]:
         """One step in constant time and memory: inputs (batch, channels), or tokens (batch,), to (batch, classes)."""
         self._require_streaming("step")
-        self._check_input(inputs, 1)
+        self.config.check_inputs(inputs, next(self.parameters()), batch_dims=1)
         self._check_state(state)
         x = self.encoder(inputs)
         cores = []
@@ -249,36 +176,8 @@ class Model(nn.Module):
         return [parameter for block in self.blocks for parameter in block.core.recurrent_parameters()]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the weights (safetensors, with their checksum) and the config (JSON) into a folder, each file at once
-        or not at all."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        config = json.dumps(dataclasses.asdict(self.config), indent=2) + "\n"
-        weights = {name: tensor.cpu().contiguous() for name, tensor in self.state_dict().items()}
-        write(folder / WEIGHTS, safetensors.torch.save(weights, {"sha256": sha256(weights)}))
-        write(folder / CONFIG, config.encode())
-
-    def _run(
-        self, inputs: Tensor, state: ModelState | None, lengths: Tensor | None, resets: Tensor | None
-    ) -> tuple[Tensor, ModelState | None]:
-        """One document: the output, and the next state if a state is given."""
-        if resets is not None and self.config.pooling != "none":
-            raise wrong_value("resets", "None, or a model with pooling='none'", shape(resets))
-        x, valid, cores = self._features(inputs, state, lengths, resets)
-        if state is not None:
-            total = last(x, valid, state.total) if self.config.pooling == "last" else state.total + _sum(x, valid)
-            steps = state.steps + (x.shape[1] if valid is None else valid.sum(1))
-            state = ModelState(cores, total, steps)
-        if self.config.pooling == "none":
-            return self.head(x), state
-        if state is not None:
-            count = 1 if self.config.pooling == "last" else state.steps.clamp(min=1).unsqueeze(-1)
-            return self.classify(state.total / count), state
-        return self.classify(self.pool(x, valid)), None
-
-    def pool(self, x: Tensor, valid: Tensor | None) -> Tensor:
-        """(batch, length, H) to (batch, H), over valid steps: their mean, or the last."""
-        return last(x, valid) if self.config.pooling == "last" else mean(x, valid)
+        """Write the weights (safetensors, with their checksum) and the config (JSON) into a folder."""
+        saved.write_model(folder, dataclasses.asdict(self.config), self.state_dict())
 
     def documents(self, inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Two documents (batch, 2, length, ...) as (2·batch, length, ...), and their lengths likewise."""
@@ -287,6 +186,27 @@ class Model(nn.Module):
         if lengths is not None and lengths.shape != inputs.shape[:2]:
             raise wrong_value("lengths", f"shape {tuple(inputs.shape[:2])} (batch, 2)", shape(lengths))
         return inputs.flatten(0, 1), None if lengths is None else lengths.flatten()
+
+    def checked(self, inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Inputs that are zero at padding, lengths and the mask of valid steps; errors where they do not fit."""
+        self.config.check_inputs(inputs, next(self.parameters()), batch_dims=2)
+        if lengths is None:
+            return inputs, None, None
+        lengths = check_lengths(lengths, inputs)
+        valid = valid_mask(lengths, inputs.shape[1])
+        inputs = inputs.masked_fill(~valid.view(*valid.shape, *[1] * (inputs.dim() - 2)), 0)
+        return (inputs, None, None) if self.config.pooling == "all" else (inputs, lengths, valid)
+
+    def pool(self, x: Tensor, valid: Tensor | None) -> Tensor:
+        """(batch, length, H) to (batch, H), over valid steps: their mean, or the last."""
+        return last(x, valid) if self.config.pooling == "last" else mean(x, valid)
+
+    def classify(self, pooled: Tensor) -> Tensor:
+        """The output for pooled steps, in the parameters' dtype: means of long sequences differ too little for the half
+        precision of autocast."""
+        with torch.autocast(pooled.device.type, enabled=False):
+            output: Tensor = self.head(pooled.to(next(self.parameters()).dtype))
+            return output
 
     def _features(
         self, inputs: Tensor, state: ModelState | None, lengths: Tensor | None, resets: Tensor | None
@@ -305,45 +225,6 @@ class Model(nn.Module):
             cores.append(core)
         return x, valid, tuple(cores)
 
-    def checked(self, inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Inputs that are zero at padding, lengths and the mask of valid steps; errors where they do not fit."""
-        self._check_input(inputs, 2)
-        if lengths is None:
-            return inputs, None, None
-        lengths = check_lengths(lengths, inputs)
-        valid = valid_mask(lengths, inputs.shape[1])
-        inputs = inputs.masked_fill(~valid.view(*valid.shape, *[1] * (inputs.dim() - 2)), 0)
-        return (inputs, None, None) if self.config.pooling == "all" else (inputs, lengths, valid)
-
-    def classify(self, pooled: Tensor) -> Tensor:
-        """The output for pooled steps, in the parameters' dtype: means of long sequences differ too little for the half
-        precision of autocast."""
-        with torch.autocast(pooled.device.type, enabled=False):
-            output: Tensor = self.head(pooled.to(next(self.parameters()).dtype))
-            return output
-
-    def _check_input(self, inputs: Tensor, batch_dims: int) -> None:
-        names = ("batch", "length")[:batch_dims]
-        check_tensor("inputs", inputs)
-        parameter = next(self.parameters())
-        if inputs.device != parameter.device:
-            raise wrong_value("inputs", f"a tensor on {parameter.device}, as the parameters", f"one on {inputs.device}")
-        channels, vocabulary = self.config.channels, self.config.vocabulary
-        if channels is None:
-            if inputs.dtype not in (torch.int64, torch.int32):
-                raise wrong_type("inputs", "integer tokens (torch.int64 or torch.int32)", inputs.dtype)
-            if inputs.dim() != batch_dims:
-                raise wrong_value("inputs", f"shape ({', '.join(names)})", shape(inputs))
-        else:
-            autocast = inputs.is_floating_point() and torch.is_autocast_enabled(inputs.device.type)
-            exact = vocabulary is not None and inputs.dtype == torch.float32  # half precision would round the tokens
-            if inputs.dtype != parameter.dtype and not autocast and not exact:
-                raise wrong_type("inputs", f"{parameter.dtype}, as the parameters", inputs.dtype)
-            columns, name = (channels, "channels") if vocabulary is None else (channels + 1, "channels + 1")
-            if inputs.dim() != batch_dims + 1 or inputs.shape[-1] != columns:
-                expected = f"shape ({', '.join(names)}, {name}) with channels = {channels}"
-                raise wrong_value("inputs", expected, shape(inputs))
-
     def _check_state(self, state: ModelState) -> None:
         if not isinstance(state, ModelState):
             raise wrong_type("state", "a ModelState, from initial_state, chunk or step", type(state).__name__)
@@ -361,26 +242,22 @@ class Model(nn.Module):
 
 def load(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> Model:
     """The model that `Model.save` wrote into a folder, in eval mode."""
-    folder = Path(folder)
-    for name in (CONFIG, WEIGHTS):
-        if not (folder / name).is_file():
-            raise FileNotFoundError(f"folder: expected {name} in {folder}, where Model.save put it; there is none")
-    try:
-        model = Model(ModelConfig(**json.loads((folder / CONFIG).read_text())))
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"folder: expected a model's config in {folder / CONFIG}, got one that fits none: {error}"
-        ) from error
-    try:
-        with safetensors.safe_open(folder / WEIGHTS, "pt") as file:
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is no dictionary
-            known = (file.metadata() or {}).get("sha256")
-        if known not in (None, sha256(weights)):  # None: written by others
-            raise RuntimeError("its checksum is another, it is damaged")
-        model.load_state_dict(weights, assign=True)  # in the precision in which they were saved
-    except (safetensors.SafetensorError, RuntimeError) as error:
-        raise ValueError(f"folder: expected the weights of {CONFIG} in {folder / WEIGHTS}: {error}") from error
-    return model.to(device).eval()
+    return saved.read_model(folder, lambda config: Model(ModelConfig(**config))).to(device).eval()
+
+
+class NumbersAndTokens(nn.Module):
+    """The encoder of numbers and a token side by side: (..., channels + 1), the last column holding token ids."""
+
+    def __init__(self, channels: int, vocabulary: int, d_model: int) -> None:
+        super().__init__()
+        self.numbers = nn.Linear(channels, d_model)
+        self.tokens = nn.Embedding(vocabulary, d_model)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        numbers, ids = inputs[..., :-1].to(self.numbers.weight.dtype), inputs[..., -1].long()
+        encoded: Tensor = self.numbers(numbers)
+        symbols: Tensor = self.tokens(ids)
+        return encoded + symbols.to(encoded.dtype)
 
 
 @torch.no_grad()
@@ -388,7 +265,7 @@ def _initialize(module: nn.Module) -> None:
     """Linear maps start at N(0, 1/inputs) and without bias; so does an embedding, the linear map of one-hot symbols.
 
     PyTorch's own start, symbols at N(0, 1) and maps at a third of this variance, lets what the blocks add be small
-    beside the symbols themselves.
+    compared with the symbols themselves.
     """
     if isinstance(module, nn.Linear):
         nn.init.normal_(module.weight, std=module.in_features**-0.5)
@@ -408,14 +285,8 @@ def last(x: Tensor, valid: Tensor | None, otherwise: Tensor | None = None) -> Te
     sequence without steps."""
     wide = torch.promote_types(x.dtype, torch.float32) if otherwise is None else otherwise.dtype
     otherwise = x.new_zeros(len(x), x.shape[2], dtype=wide) if otherwise is None else otherwise
-    if x.shape[1] == 0:
-        return otherwise
-    if valid is None:
-        return x[:, -1].to(wide)
-    steps = torch.arange(x.shape[1], device=x.device)
-    at = torch.where(valid, steps, -1).amax(1).view(-1, 1, 1)
-    picked = x.gather(1, at.clamp(min=0).expand(-1, 1, x.shape[2])).squeeze(1).to(wide)
-    return torch.where(at.squeeze(1) < 0, otherwise, picked)
+    lengths = x.new_full((len(x),), x.shape[1], dtype=torch.int64) if valid is None else valid.sum(1)
+    return last_valid(x, lengths, otherwise)
 
 
 def pair(means: Tensor) -> Tensor:

@@ -26,8 +26,8 @@ from linrnn import spectrum
 from linrnn.cores import ssm
 from linrnn.cores.base import Core, empty_parameters, output_dtype
 from linrnn.cores.convolution import conjugate, convolve
-from linrnn.cores.lru import Dense
 from linrnn.cores.ssm import divide, times
+from linrnn.cores.system import Dense
 from linrnn.recurrence import torch_func
 from linrnn.recurrence.op import carry_dtype
 from linrnn.util.errors import check_integer

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from linrnn import spectrum
 from linrnn.cores import ssm
 from linrnn.cores.base import Core, empty_parameters
-from linrnn.cores.lru import LRU, System
+from linrnn.cores.lru import LRU
+from linrnn.cores.system import System
 from linrnn.recurrence.op import carry_dtype
 from linrnn.util.errors import check_integer, wrong_value
 

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from linrnn import spectrum
 from linrnn.cores.base import Core, last_valid, output_dtype
 from linrnn.cores.convolution import convolve
-from linrnn.cores.lru import Dense
+from linrnn.cores.system import Dense
 from linrnn.recurrence import scan_planes, torch_func
 from linrnn.recurrence.op import carry_dtype
 from linrnn.recurrence.planes import from_planes, multiply

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.cores import LRU
-from linrnn.cores.lru import System
+from linrnn.cores.system import System
 from linrnn.recurrence.planes import multiply
 
 

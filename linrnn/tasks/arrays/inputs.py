@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from linrnn.tasks.arrays.rows import blocks
 from linrnn.tasks.arrays.statistics import real
 from linrnn.util.errors import check_integer, wrong_type, wrong_value
+from linrnn.util.files import DAMAGE
 
 Given = ArrayLike | Sequence[Any] | os.PathLike[str]
 EXACT = 1 << 24  # integers below are exact in single precision
@@ -40,7 +41,7 @@ def open_array(path: str | os.PathLike[str]) -> NDArray[Any]:
     """The array of a .npy file, mapped copy-on-write: never written back, and PyTorch takes it without a copy."""
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except DAMAGE as error:
         if any(word in str(error).lower() for word in ("pickle", "python object")):
             raise refused(path) from None
         raise damaged(path, error) from None

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from linrnn.tasks.base import SPLITS, Task
 from linrnn.tasks.files import wav
 from linrnn.util.errors import check_integer, wrong_value
+from linrnn.util.files import plain
 
 SUFFIXES = (".wav", ".flac", ".ogg", ".mp3", ".aiff", ".aif", ".opus")
 
@@ -46,7 +47,7 @@ def load(
     files = [(file, classes.index(name)) for group in groups for name, some in group.items() for file in some]
     if len(classes) < 2:
         raise wrong_value(str(path), "folders of audio files for at least two classes", classes or "none")
-    heard = [read(file) for file, _ in files]
+    heard = [read(plain(file, path)) for file, _ in files]
     rates = Counter(own for _, own in heard)
     common = rate or max(rates, key=lambda own: (rates[own], -own))
     sequences = [prepare(samples, own, common, seconds) for samples, own in heard]

@@ -6,6 +6,7 @@ from types import ModuleType
 from linrnn.tasks.files import audio, npz, table, text
 from linrnn.tasks.files.packed import OPEN, plain_name
 from linrnn.util.errors import wrong_value
+from linrnn.util.files import plain
 
 FORMATS: dict[str, ModuleType] = {"npz": npz, "table": table, "audio": audio, "text": text}
 COMPRESSED = (*OPEN, ".zip")
@@ -27,6 +28,7 @@ def format_of(path: Path) -> str:
         if audio.holds_audio(path):
             return "audio"
         raise wrong_value(str(path), "a folder of .npy files, or of a folder of audio for each class", "neither")
+    plain(path)
     suffix = path.suffix.lower()
     if suffix in COMPRESSED:
         suffix = plain_name(path).suffix.lower()

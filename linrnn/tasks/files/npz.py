@@ -1,7 +1,6 @@
 """NumPy's files as tasks: one .npz file, a folder of .npy files, or one .npy file and those named after it."""
 
 import difflib
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from linrnn.tasks.arrays.inputs import damaged, open_array, refused
 from linrnn.tasks.base import SPLITS, Kind, Task
 from linrnn.util.errors import unknown, wrong_value
+from linrnn.util.files import DAMAGE, plain
 
 SUFFIXES = (".npz", ".npy")
 PARTS = ("inputs", "targets", "lengths", "tokens")
@@ -75,7 +75,8 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
         arrays = _zipped(path)
     else:
         files = {file.stem: file for file in sorted(path.glob("*.npy"))} if path.is_dir() else _beside(path)
-        arrays = {name: open_array(file) for name, file in files.items()}
+        root = path if path.is_dir() else None
+        arrays = {name: open_array(plain(file, root)) for name, file in files.items()}
     for name in arrays:
         if name not in NAMES and (near := difflib.get_close_matches(name, NAMES, n=1)):
             raise unknown(f"{path}: array", name, COMMON if near[0] in COMMON else NAMES)
@@ -113,24 +114,26 @@ def _zipped(path: Path) -> dict[str, NDArray[Any]]:
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise wrong_value(str(path), "arrays by name, as numpy.savez writes them", "a single array")
             return {name: _member(path, file, name) for name in file.files}
-    except (zipfile.BadZipFile, EOFError, OSError) as error:
-        if isinstance(error, FileNotFoundError):
+    except OSError as error:
+        if error.errno is not None:
             raise
-        raise wrong_value(
-            str(path), "arrays by name, as numpy.savez writes them", f"a damaged file ({error})"
-        ) from None
-    except ValueError as error:
-        if "pickle" in str(error).lower() and "expected" not in str(error):
-            raise refused(path) from None
-        raise
+        raise _damaged_zip(path, error) from None
+    except DAMAGE as error:
+        if isinstance(error, ValueError | TypeError) and "expected" in str(error):  # it is in our words already
+            raise
+        raise (refused(path) if "pickle" in str(error).lower() else _damaged_zip(path, error)) from None
 
 
 def _member(path: Path, file: Any, name: str) -> NDArray[Any]:
     try:
         array: NDArray[Any] = file[name]
-    except ValueError as error:
+    except DAMAGE as error:
         raise (refused(f"{path}: {name}") if "pickle" in str(error) else damaged(path, error)) from None
     return array
+
+
+def _damaged_zip(path: Path, error: Exception) -> ValueError:
+    return wrong_value(str(path), "arrays by name, as numpy.savez writes them", f"a damaged file ({error})")
 
 
 def _together(path: Path, arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:

@@ -325,7 +325,7 @@ def parquet(tmp_path: Path) -> Path:
         "who": pyarrow.array(["a", None] * 50).dictionary_encode(),
         "up": VALUES[:, 1] > 0,
         "gaps": whole,
-        "money": whole.cast(pyarrow.decimal128(20, 2)),
+        "money": whole.cast(pyarrow.decimal128(24, 2)),
         "lists": [[1, 2]] * STEPS,
     }
     written.write_table(pyarrow.table(columns), tmp_path / "s.parquet")
@@ -338,7 +338,7 @@ def test_parquet(series: Path, parquet: Path, time: str) -> None:
     expected = open_data(series, time="date", **options)
     found = open_data(parquet, time=time, columns="price,load", **options)
     np.testing.assert_array_equal(every(found, "inputs"), every(expected, "inputs"))
-    np.testing.assert_array_equal(read_new(parquet, expected).inputs, read_new(series, found).inputs)
+    np.testing.assert_array_equal(read_new(parquet, found).inputs, read_new(series, expected).inputs)
 
 
 def test_types_of_parquet_columns(parquet: Path) -> None:
@@ -351,7 +351,7 @@ def test_types_of_parquet_columns(parquet: Path) -> None:
     assert (classes.kind, classes.labels) == ("per-step", ("False", "True"))
     with pytest.raises(TypeError, match="column 'who': expected numbers, got 'a' in row 2"):
         open_data(parquet, target="who", window=5, horizon=3)
-    with pytest.raises(TypeError, match=r"column 'lists': expected numbers, got '\[1, 2\]' in row 2"):
+    with pytest.raises(TypeError, match=r"column 'lists': expected numbers, got .* in row 2"):
         open_data(parquet, target="lists", window=5, horizon=3)
     parquet.write_bytes(b"PAR1")
     with pytest.raises(ValueError, match="expected a Parquet file, got one that is damaged"):
