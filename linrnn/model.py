@@ -43,14 +43,15 @@ class Block(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Whole sequences (batch, length, H); valid, bool (batch, length), is false at padding."""
         y, state = self.core(self.norm(x, valid), state, lengths=lengths, resets=resets)
-        return x + self._mix(y), state
+        return x + self.mix(y), state
 
     def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """One step (batch, H)."""
         y, state = self.core.step(self.norm(x), state)
-        return x + self._mix(y), state
+        return x + self.mix(y), state
 
-    def _mix(self, y: Tensor) -> Tensor:
+    def mix(self, y: Tensor) -> Tensor:
+        """What a block adds to its input, from the output of its core."""
         return self._drop(self.gated(self._drop(F.gelu(y)), y))
 
     def gated(self, h: Tensor, y: Tensor) -> Tensor:

@@ -7,7 +7,12 @@ from linrnn import recipes
 from linrnn.paper import presets
 from linrnn.recipes import ModelSettings, Recipe, Training
 
-FREE = {"training.learning_rate", "training.seed", "training.eval_every"}  # the paper tuned the rate for every row
+FREE = {
+    "training.learning_rate",
+    "training.seed",
+    "training.eval_every",
+    "training.target",
+}  # the paper tuned the rate for every row
 
 
 def _row(
@@ -165,6 +170,8 @@ def _words(field: str, value: Any) -> str:
     if isinstance(value, str | bool) and (field, value) in known:
         return known[field, value]
     name = field.rpartition(".")[2]
+    if name == "augment" and value is not None:
+        return " and ".join(recipes.AUGMENTATIONS[each] for each in value.split("+"))
     if name == "max_phase":
         return f"phases up to {_angle(value)}"
     if name == "depth":
