@@ -6,6 +6,7 @@ from linrnn.model import Model, ModelConfig, ModelState
 from linrnn.recipes import register_task
 from linrnn.recurrence import scan, scan_planes
 from linrnn.streaming import Stream
+from linrnn.streaming.warm_up import warm_up
 from linrnn.tasks import Task
 from linrnn.training import Run, load, resume, train
 
@@ -38,4 +39,5 @@ __all__ = [
     "scan_planes",
     "tasks",
     "train",
+    "warm_up",
 ]

@@ -215,7 +215,7 @@ def valid_mask(lengths: Tensor, length: int) -> Tensor:
 def last_valid(states: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
     """The state after the last step before the padding; the initial state where a sequence is empty."""
     if states.shape[1] == 0:
-        return initial
+        return initial.clone()
     index = (lengths - 1).clamp(min=0).view(-1, *[1] * (states.dim() - 1))
     last = states.gather(1, index.expand(-1, 1, *states.shape[2:])).squeeze(1).to(initial.dtype)
     empty = (lengths == 0).view(-1, *[1] * (initial.dim() - 1))

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from linrnn.tasks.base import GENERATED, LRA_RELEASE, SPLITS, Progress, Source
 from linrnn.tasks.store import Draft
+from linrnn.util import extras
 from linrnn.util.errors import wrong_value
 from linrnn.util.files import DAMAGE, FAULTS, plain
 
@@ -165,6 +165,9 @@ def _images(entries: list[Entry], size: int, folder: Path, what: str, progress: 
 def _pixels(path: Path, size: int) -> NDArray[np.uint8]:
     """The grey levels of a PNG image, and of no other: an EPS file would reach Ghostscript. An image of another size is
     not decoded."""
+    with extras.needed("reading images"):
+        from PIL import Image
+
     expected = f"{size}×{size} pixels"
     try:
         with (

@@ -19,7 +19,9 @@ import torch
 from torch import Tensor
 
 from linrnn.model import Model, ModelConfig
+from linrnn.objectives import Metric
 from linrnn.recipes import Recipe
+from linrnn.training.average import Average, averaged
 from linrnn.training.optimizer import named
 from linrnn.util.errors import wrong_value
 from linrnn.util.files import json_object, sha256, write
@@ -39,6 +41,12 @@ class Progress:
     best: float | None = None  # the first metric there
     stale: int = 0  # evaluations since then
 
+    def count(self, value: float, metric: Metric) -> None:
+        """An evaluation after this step."""
+        self.stale += 1
+        if metric.better(value, self.best):
+            self.best_step, self.best, self.stale = self.step, value, 0
+
 
 def path_of(folder: Path, step: int) -> Path:
     return folder / f"step-{step:09d}.safetensors"
@@ -57,6 +65,7 @@ def save(
     progress: Progress,
     losses: Tensor,
     recipe: Mapping[str, Any] | None = None,
+    average: Average | None = None,
 ) -> None:
     """Write a checkpoint, then remove all but the last two and the best of each: either is enough to go on.
 
@@ -65,6 +74,9 @@ def save(
     tensors: dict[str, Tensor] = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for name, state in named(model, optimizer).items():
         tensors |= {f"optimizer.{name}.{key}": value for key, value in state.items()}
+    if average is not None:
+        tensors |= {f"average.{name}": tensor for name, tensor in (average.sums | average.buffers).items()}
+        tensors["average_total"] = average.total
     tensors["losses"] = losses
     tensors["generator.cpu"] = torch.get_rng_state()
     if torch.cuda.is_available():
@@ -82,6 +94,12 @@ def save(
 
 def read(path: Path) -> tuple[dict[str, Tensor], Progress]:
     """The tensors and the progress of a checkpoint."""
+    tensors, metadata = _read(path)
+    return tensors, _progress(path, metadata)
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and what is written beside them, both as the checksum says."""
     with _opened(path) as (file, metadata):
         names = file.keys()
         tensors = {name: file.get_tensor(name) for name in names}
@@ -92,20 +110,13 @@ def read(path: Path) -> tuple[dict[str, Tensor], Progress]:
             right = known in (None, sha256(tensors))  # None: written before there were checksums
         if not right:
             raise _damaged(path, "its checksum is another")
-        return tensors, _progress(path, metadata)
+        _progress(path, metadata)
+        return tensors, metadata
 
 
 def best_step(path: Path) -> int:
-    """Where validation was best when a checkpoint was written; its tensors are not read."""
-    with _opened(path) as (_, metadata):
-        return _progress(path, metadata).best_step
-
-
-def recipe_of(path: Path) -> dict[str, Any] | None:
-    """The recipe of the run that wrote a checkpoint, as `Recipe.to_dict` gave it; None if it does not say."""
-    with _opened(path) as (_, metadata):
-        text = metadata.get("recipe", "null")
-        return None if text == "null" else json_object(text)
+    """Where validation was best when a checkpoint was written."""
+    return read(path)[1].best_step
 
 
 @contextmanager
@@ -142,28 +153,33 @@ def _progress(path: Path, metadata: Mapping[str, str]) -> Progress:
     return progress
 
 
-def weights_of(path: Path) -> dict[str, Tensor]:
-    """The weights in a checkpoint that are evaluated, by their names in the model."""
-    return _under("model", read(path)[0])
-
-
 def restore_weights(path: Path, model: Model) -> None:
-    """Set the weights to those of a checkpoint."""
-    _set_weights(path, model, weights_of(path))
+    """Set the weights to those of a checkpoint that are evaluated: the averaged ones where there are any."""
+    _set_weights(path, model, _evaluated(read(path)[0], model))
 
 
 def build(path: Path, config: ModelConfig) -> Model:
     """The model of this config with the weights of a checkpoint; nothing large is allocated where they do not fit."""
-    weights = weights_of(path)
+    tensors, _ = read(path)
     try:
-        model = build_to_fit(lambda fields: Model(ModelConfig(**fields)), vars(config), weights)
+        model = build_to_fit(lambda fields: Model(ModelConfig(**fields)), vars(config), _under("model", tensors))
     except RuntimeError as error:
         raise ValueError(f"{path}: expected weights that fit the run's config: {error}") from error
-    _set_weights(path, model, weights)
+    _set_weights(path, model, _evaluated(tensors, model))
     return model
 
 
-def restore(path: Path, model: Model, optimizer: torch.optim.Optimizer, losses: Tensor) -> Progress:
+def _evaluated(tensors: dict[str, Tensor], model: Model) -> dict[str, Tensor]:
+    if "average_total" not in tensors:
+        return _under("model", tensors)
+    average = _under("average", tensors)
+    sums = {name: average[name] for name, _ in model.named_parameters() if name in average}
+    return average | averaged(sums, tensors["average_total"])
+
+
+def restore(
+    path: Path, model: Model, optimizer: torch.optim.Optimizer, losses: Tensor, average: Average | None = None
+) -> Progress:
     """Set all that training needs to what a checkpoint holds."""
     tensors, progress = read(path)
     _set_weights(path, model, _under("model", tensors))
@@ -172,6 +188,11 @@ def restore(path: Path, model: Model, optimizer: torch.optim.Optimizer, losses: 
             expected = f"a config.json with training.eval_every={len(tensors['losses'])}"
             raise ValueError(f"{path}: expected {expected}, got one of {len(losses)}")
         losses.copy_(tensors["losses"])
+        if average is not None:
+            for name, saved in _under("average", tensors).items():
+                if name in average.sums:
+                    average.sums[name].copy_(saved)
+            average.total.copy_(tensors["average_total"])
         for name, parameter in model.named_parameters():
             state: dict[str, Any] = _under(f"optimizer.{name}", tensors)
             if state:
@@ -186,9 +207,10 @@ def restore(path: Path, model: Model, optimizer: torch.optim.Optimizer, losses: 
 
 def check_recipe(path: Path, recipe: Recipe) -> None:
     """Raise ValueError, with the first field that differs, unless the checkpoint was written by this recipe."""
-    stored = recipe_of(path)
-    if stored is None:  # written by an earlier version
+    text = _read(path)[1].get("recipe", "null")
+    if text == "null":  # written by an earlier version
         return
+    stored = json_object(text)
     before, now = (_flat(one.to_dict()) for one in (Recipe.from_dict(stored), recipe))
     for name in {**before, **now}:
         if before.get(name) != now.get(name):
@@ -216,9 +238,10 @@ def _damaged(path: Path, why: object) -> ValueError:
 
 
 def _best_of(path: Path) -> int:
-    """The best step when a checkpoint was written; 0 where it cannot be read."""
+    """The best step when a checkpoint was written, from its header alone; 0 where that cannot be read."""
     try:
-        return best_step(path)
+        with _opened(path) as (_, metadata):
+            return _progress(path, metadata).best_step
     except ValueError:
         return 0
 
