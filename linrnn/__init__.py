@@ -1,11 +1,13 @@
 """Deep linear recurrent networks for long sequences."""
 
-from linrnn import recipes, tasks
+from linrnn import nn, recipes, tasks
 from linrnn.cores import DLR, GRU, LRU, LSTM, RNN, S4, S4D, S5, Core, diagonalize, real_form, register_core
 from linrnn.model import Model, ModelConfig, ModelState
+from linrnn.nn import param_groups
 from linrnn.recipes import register_task
 from linrnn.recurrence import scan, scan_planes
 from linrnn.streaming import Stream
+from linrnn.streaming.warm_up import warm_up
 from linrnn.tasks import Task
 from linrnn.training import Run, load, resume, train
 
@@ -29,6 +31,8 @@ __all__ = [
     "Task",
     "diagonalize",
     "load",
+    "nn",
+    "param_groups",
     "real_form",
     "recipes",
     "register_core",
@@ -38,4 +42,5 @@ __all__ = [
     "scan_planes",
     "tasks",
     "train",
+    "warm_up",
 ]

@@ -10,6 +10,9 @@ from torch import Tensor
 from linrnn.cores import CORES
 from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
 
+Norm = Literal["batch", "layer"]
+Mixing = Literal["glu", "half_glu", "half_glu2"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
@@ -62,7 +65,8 @@ class Architecture:
     Attributes:
         d_model, d_state, depth: H, N and the number of blocks.
         core: the recurrent layer, by name, and options: its keyword arguments, such as {"r_min": 0.9}.
-        mixing: `glu`, or `half_glu` which gates without a linear map of the value.
+        mixing: of h = gelu(core), `glu`; `half_glu`, h·sigmoid(W·h), without a linear map of the value; or `half_glu2`,
+            core·sigmoid(W·h), whose value is what the core gave, as in S5.
         norm: `batch` or `layer`, before each core.
         dropout: probability to drop a feature of a whole sequence.
         pooling: `mean` over the steps that are not padding; `all`, the mean over padding too, which is read like any
@@ -75,8 +79,8 @@ class Architecture:
     depth: int = 6
     core: str = "lru"
     options: Mapping[str, Any] = field(default_factory=dict)
-    mixing: Literal["glu", "half_glu"] = "glu"
-    norm: Literal["batch", "layer"] = "batch"
+    mixing: Mixing = "glu"
+    norm: Norm = "batch"
     dropout: float = 0.0
     pooling: Literal["mean", "all", "last", "none"] = "mean"
 

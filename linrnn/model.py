@@ -3,14 +3,14 @@
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.config import Architecture, Interface, ModelConfig
-from linrnn.cores import CORES
+from linrnn.config import Architecture, Interface, Mixing, ModelConfig, Norm
+from linrnn.cores import CORES, Core
 from linrnn.cores.base import check_lengths, last_valid, valid_mask
 from linrnn.norm import BatchNorm, LayerNorm
 from linrnn.recurrence.op import check_resets
@@ -23,14 +23,14 @@ __all__ = ["Architecture", "Block", "Interface", "Model", "ModelConfig", "ModelS
 class Block(nn.Module):
     """x + dropout(mixing(dropout(gelu(core(norm(x)))))), with one dropout mask for a whole sequence."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, core: Core, *, norm: Norm, mixing: Mixing, dropout: float = 0.0, bias: bool = True) -> None:
         super().__init__()
-        H = config.d_model
-        self.norm = BatchNorm(H) if config.norm == "batch" else LayerNorm(H)
-        self.core = CORES[config.core](H, config.d_state, **config.options)
-        self.mixing = nn.Linear(H, 2 * H if config.mixing == "glu" else H)
-        self.half_glu = config.mixing == "half_glu"
-        self.dropout = config.dropout
+        H = core.d_model
+        self.norm = BatchNorm(H) if norm == "batch" else LayerNorm(H, bias=bias)
+        self.core = core
+        self.mixing = nn.Linear(H, 2 * H if mixing == "glu" else H, bias)
+        self.glu, self.half_glu = mixing == "glu", mixing == "half_glu"
+        self.dropout = dropout
 
     def forward(
         self,
@@ -51,14 +51,15 @@ class Block(nn.Module):
         return x + self._mix(y), state
 
     def _mix(self, y: Tensor) -> Tensor:
-        return self._drop(self.gated(self._drop(F.gelu(y))))
+        return self._drop(self.gated(self._drop(F.gelu(y)), y))
 
-    def gated(self, h: Tensor) -> Tensor:
-        """The mixing: GLU, or half-GLU, whose value is h itself."""
-        return h * torch.sigmoid(self.mixing(h)) if self.half_glu else F.glu(self.mixing(h), dim=-1)
+    def gated(self, h: Tensor, y: Tensor) -> Tensor:
+        """The mixing: GLU, or half-GLU, whose value is h itself, or the core's output y."""
+        g = self.mixing(h)
+        return F.glu(g, dim=-1) if self.glu else (h if self.half_glu else y) * torch.sigmoid(g)
 
     def _drop(self, x: Tensor) -> Tensor:
-        mask = self.dropout_mask(x, len(x))
+        mask = self.dropout_mask(x, x.shape[0])
         return x if mask is None else x * mask.to(x.dtype)
 
     def dropout_mask(self, like: Tensor, count: int) -> Tensor | None:
@@ -100,12 +101,14 @@ class Model(nn.Module):
             self.encoder = nn.Embedding(config.vocabulary, H)
         else:
             self.encoder = NumbersAndTokens(config.channels, config.vocabulary, H)
-        self.blocks: Sequence[Block] = nn.ModuleList(Block(config) for _ in range(config.depth))  # type: ignore[assignment]
+        cores = (CORES[config.core](H, config.d_state, **config.options) for _ in range(config.depth))
+        options: Any = {"norm": config.norm, "mixing": config.mixing, "dropout": config.dropout}
+        self.blocks: Sequence[Block] = nn.ModuleList(Block(core, **options) for core in cores)  # type: ignore[assignment]
         if config.documents == 2:
             self.head: nn.Module = nn.Sequential(nn.Linear(4 * H, H), nn.GELU(), nn.Linear(H, config.classes))
         else:
             self.head = nn.Linear(H, config.classes)
-        self.apply(_initialize)
+        self.apply(initialize)
 
     def forward(self, inputs: Tensor, *, lengths: Tensor | None = None, resets: Tensor | None = None) -> Tensor:
         """Whole sequences, in parallel.
@@ -259,7 +262,7 @@ class NumbersAndTokens(nn.Module):
 
 
 @torch.no_grad()
-def _initialize(module: nn.Module) -> None:
+def initialize(module: nn.Module) -> None:
     """Linear maps start at N(0, 1/inputs) and without bias; so does an embedding, the linear map of one-hot symbols.
 
     PyTorch's own start, symbols at N(0, 1) and maps at a third of this variance, lets what the blocks add be small
@@ -267,7 +270,8 @@ def _initialize(module: nn.Module) -> None:
     """
     if isinstance(module, nn.Linear):
         nn.init.normal_(module.weight, std=module.in_features**-0.5)
-        nn.init.zeros_(module.bias)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
     elif isinstance(module, nn.Embedding):
         nn.init.normal_(module.weight, std=module.num_embeddings**-0.5)
 

@@ -14,6 +14,7 @@ LAYERS = (  # from below to above: a module imports from its own layer and from 
     ("spectrum",),
     ("cores",),
     ("norm", "config", "model"),
+    ("nn",),
     ("fast",),
     ("objectives",),
     ("recipes", "paper.presets"),

@@ -24,8 +24,8 @@ from linrnn.paper import presets
 from linrnn.recipes import Recipe
 from linrnn.tasks.base import Split, Task
 from linrnn.training.data import Examples
-from linrnn.training.loop import steps_of
 from linrnn.training.optimizer import make_optimizer, set_rate
+from linrnn.training.step import steps_of
 from linrnn.util.errors import unknown
 
 PYTORCH = {"RNN": "rnn", "GRU": "gru", "LSTM": "lstm"}  # the cores around nn.RNN, nn.GRU and nn.LSTM

@@ -7,7 +7,12 @@ from linrnn import recipes
 from linrnn.paper import presets
 from linrnn.recipes import ModelSettings, Recipe, Training
 
-FREE = {"training.learning_rate", "training.seed", "training.eval_every"}  # the paper tuned the rate for every row
+FREE = {
+    "training.learning_rate",
+    "training.seed",
+    "training.eval_every",
+    "training.target",
+}  # the paper tuned the rate for every row
 
 
 def _row(
@@ -155,19 +160,30 @@ def _words(field: str, value: Any) -> str:
         ("model.options.parameterization", "exp"): "ν and θ learned",
         ("model.options.parameterization", "real_imag"): "real and imaginary parts learned",
         ("model.options.normalize", False): "no γ",
+        ("model.options.normalize", "fixed"): "γ from λ in each step",
         ("model.mixing", "glu"): "GLU",
         ("model.mixing", "half_glu"): "half GLU",
+        ("model.mixing", "half_glu2"): "half GLU on the core's output",
         ("model.norm", "layer"): "layer norm",
         ("model.pooling", "all"): "mean over padding too",
     }
     if isinstance(value, str | bool) and (field, value) in known:
         return known[field, value]
     name = field.rpartition(".")[2]
+    if name == "augment" and value is not None:
+        return " and ".join(recipes.AUGMENTATIONS[each] for each in value.split("+"))
     if name == "max_phase":
         return f"phases up to {_angle(value)}"
     if name == "depth":
         return _counted(value, "block")
-    names = {"d_model": "H", "d_state": "N", "batch_size": "batch", "warmup": "warm-up", "clip": "gradient clipped at"}
+    names = {
+        "d_model": "H",
+        "d_state": "N",
+        "batch_size": "batch",
+        "warmup": "warm-up",
+        "clip": "gradient clipped at",
+        "ema": "averaged weights",
+    }
     return f"{names.get(name, name.replace('_', ' '))} {_number(value)}"
 
 

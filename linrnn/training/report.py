@@ -11,6 +11,7 @@ from torch import Tensor
 from linrnn.objectives import Metric
 from linrnn.recipes import Recipe
 from linrnn.training.run import Run
+from linrnn.util import extras
 
 REFRESH = 0.5  # seconds; reading a loss from the GPU makes it wait
 
@@ -53,7 +54,8 @@ class Report:
     def __enter__(self) -> "Report":
         self.started = time.perf_counter()
         if self.make_writer is not None:
-            self.writer = self.make_writer(str(self.run.folder / "tensorboard"))
+            again = self.first_step + 1 if self.first_step else None  # later steps, which a run repeats, are hidden
+            self.writer = self.make_writer(str(self.run.folder / "tensorboard"), purge_step=again)
         if not self.quiet:
             self.bar.start()
         return self
@@ -85,8 +87,6 @@ class Report:
 
 
 def _tensorboard() -> Any:
-    try:
+    with extras.needed("tensorboard=True"):
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ValueError("tensorboard: expected the package to be there: pip install 'linrnn[tensorboard]'") from error
     return SummaryWriter
