@@ -1,5 +1,6 @@
 """What every task gives: its splits as compact arrays, and what is needed to build a model for it."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -99,6 +100,7 @@ class Description:
             raise unknown("kind", str(self.kind), KINDS)
         if self.channels is None and self.vocabulary is None:
             raise wrong_value("channels, vocabulary", "at least one of the two", "neither")
+        _check_fields(self)
         for name in ("mean", "std", "columns"):
             numbers = getattr(self, name)
             if numbers is not None and len(numbers) != self.channels:
@@ -177,6 +179,14 @@ class Task(Description):
         super().__post_init__()
         for name in SPLITS:
             _check_split(self, name, getattr(self, name))
+
+    def check(self) -> None:
+        """Raise ValueError, with the place, where a split is empty, or a token, class or length is out of range.
+
+        All integers are read, block by block; `linrnn.tasks.load` and `linrnn.train` call this.
+        """
+        for name in SPLITS:
+            _check_values(self, name, getattr(self, name))
 
     @classmethod
     def from_arrays(
@@ -257,6 +267,26 @@ def restore_description(data: Mapping[str, Any]) -> Description:
     return Description.restore(data)
 
 
+def _check_fields(task: Description) -> None:
+    """The types of what a description holds, and numbers that can be divided by."""
+    if task.documents not in (1, 2):
+        raise wrong_value("documents", "1 or 2", repr(task.documents))
+    if task.channels is not None:
+        check_integer("channels", task.channels, 1)
+    for name in ("vocabulary", "labels", "columns"):
+        names = getattr(task, name)
+        if names is not None and not (isinstance(names, tuple) and all(isinstance(each, str) for each in names)):
+            raise wrong_type(name, "a tuple of texts, or None", f"{names!r}"[:80])
+    for name in ("mean", "std", "target_mean", "target_std"):
+        numbers = getattr(task, name)
+        if numbers is None:
+            continue
+        if not isinstance(numbers, tuple) or any(type(x) not in (int, float) or not math.isfinite(x) for x in numbers):
+            raise wrong_type(name, "a tuple of finite numbers, or None", f"{numbers!r}"[:80])
+        if name.endswith("std") and min(numbers, default=1) <= 0:
+            raise wrong_value(name, "numbers above 0", numbers)
+
+
 def _check_split(task: Task, name: str, split: Split) -> None:
     """The shapes and types of a split, and its classes where there is one an example; other numbers are not read."""
     inputs, targets = split.inputs, split.targets
@@ -274,6 +304,10 @@ def _check_split(task: Task, name: str, split: Split) -> None:
         fits = fits and inputs.ndim == 3 + len(documents) and inputs.shape[-1] == channels
     if not fits:
         raise wrong_value(f"{name}.inputs", form, f"{inputs.dtype} {inputs.shape}")
+    for part in ("inputs", "lengths", "targets"):
+        array = getattr(split, part)
+        if array is not None and (not array.dtype.isnative or array.dtype.itemsize > 8):
+            raise wrong_value(f"{name}.{part}", "numbers in this machine's byte order", f"dtype {array.dtype.str}")
     if split.lengths is not None and (
         split.lengths.dtype.kind not in "iu" or split.lengths.shape != (len(split), *documents)
     ):
@@ -291,6 +325,25 @@ def _check_split(task: Task, name: str, split: Split) -> None:
         raise wrong_value(f"{name}.targets", expected, f"{targets.dtype} {targets.shape}")
     if task.kind == "classification":
         arrays.check_range(f"{name}.targets", targets, task.classes, axes=("example",))
+
+
+def _check_values(task: Task, name: str, split: Split) -> None:
+    """The ranges of a split's integers."""
+    if 0 in split.inputs.shape:
+        raise wrong_value(f"{name}.inputs", "at least one example and one step", split.inputs.shape)
+    inputs, lengths, targets = split.inputs, split.lengths, split.targets
+    if task.documents == 2:
+        inputs = inputs.reshape(-1, *inputs.shape[2:])
+        lengths = None if lengths is None else lengths.reshape(-1)
+    if lengths is not None:
+        arrays.check_range(f"{name}.lengths", lengths, inputs.shape[1] + 1, axes=("example",), what="numbers")
+    if task.vocabulary is not None:
+        tokens = inputs if task.channels is None else inputs[..., -1]
+        arrays.check_range(f"{name}.inputs", tokens, len(task.vocabulary), lengths, what="tokens")
+    if task.kind == "multi-label":
+        arrays.check_range(f"{name}.targets", targets, 2, axes=("example", "label"))
+    elif task.kind in STEPWISE and not task.numeric_targets:
+        arrays.check_range(f"{name}.targets", targets, task.classes, lengths)
 
 
 class Progress(Protocol):

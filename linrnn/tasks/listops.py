@@ -23,6 +23,7 @@ from linrnn.tasks.characters import END, PAD, SPECIAL
 from linrnn.tasks.expressions import CLOSE, LENGTH, VOCABULARY
 from linrnn.tasks.store import Draft
 from linrnn.util.errors import wrong_value
+from linrnn.util.files import plain
 
 SIZES = (96_000, 2_000, 2_000)
 FRESH = (2_560_000, 2_000, 2_000)
@@ -59,13 +60,11 @@ def read(folder: Path, draft: Draft, progress: Progress) -> None:
         came = "none" if not found else f"{len(found)}: {', '.join(map(str, found))}"
         raise wrong_value(str(folder), f"one folder in it with {', '.join(FILES.values())}", came)
     for split, name in FILES.items():
-        _read_split(found[0] / name, draft, split, progress)
+        _read_split(plain(found[0] / name, folder), draft, split, progress)
     draft.finish(classes=10, vocabulary=VOCABULARY, note=NOTE, source="the Long Range Arena's basic_*.tsv")
 
 
 def _read_split(path: Path, draft: Draft, split: str, progress: Progress) -> None:
-    if not path.is_file():
-        raise wrong_value(str(path), "a file", "none")
     ids = {symbol.encode(): number for number, symbol in enumerate(VOCABULARY) if symbol not in SPECIAL}
     ids[b"X"] = CLOSE  # as pipelines that rename it write it
     with open(path, "rb") as file:

@@ -5,8 +5,9 @@ import math
 import os
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -77,12 +78,13 @@ def train(
     if task is not None and not isinstance(task, Task):
         raise wrong_type("task", "a linrnn.Task, such as from linrnn.Task.from_arrays", repr(task))
     if task is not None:
+        task.check()
         recipe = dataclasses.replace(recipe, task=task.name)
     settings = settings or Settings()
     place = None if data is None else os.path.abspath(data)
     about = {"given": task is not None, "data": place, "options": dict(options or {})}
-    with processes(settings.device) as group:
-        return _train(Run(out), recipe, settings, group, task or tasks.load(recipe.task), about, began)
+    with processes(settings.device) as group, ExitStack() as lock:
+        return _train(Run(out), recipe, settings, group, task or tasks.load(recipe.task), about, began, lock)
 
 
 def resume(
@@ -102,12 +104,14 @@ def resume(
     """
     began = time.perf_counter()
     run = Run.open(folder)
-    if run.summary is not None:
-        return run
     settings = settings or Settings()
-    recipe = run.recipe
-    with processes(settings.device) as group:
-        return _train(run, recipe, settings, group, run.same_task(task, data), None, began)
+    with processes(settings.device) as group, ExitStack() as lock:
+        if group.first:
+            lock.enter_context(run.locked())
+        group.wait()  # the first holds the lock before any looks at the run
+        if run.summary is not None:
+            return run
+        return _train(run, run.recipe, settings, group, run.same_task(task, data), None, began, lock)
 
 
 def _train(
@@ -118,8 +122,10 @@ def _train(
     task: Task,
     about: dict[str, Any] | None,
     began: float,
+    lock: ExitStack,
 ) -> Run:
-    """Train a run that is new where `about` says what to store of its data; its minutes count from `began`."""
+    """Train a run that is new where `about` says what to store of its data; its minutes count from `began`, and its
+    lock is held as long as `lock` is."""
     extras.require("training", "matplotlib", "rich")
     new = about is not None
     if new:
@@ -140,6 +146,7 @@ def _train(
     progress = Progress()
     if done := checkpoint.steps_in(run.checkpoints):
         last = checkpoint.path_of(run.checkpoints, done[-1])
+        checkpoint.check_recipe(last, recipe)
         progress = checkpoint.restore(last, model, optimizer, losses, average)
     if not group.first:
         torch.manual_seed(training.seed + (group.rank << 32) + progress.step)  # its own dropout
@@ -157,9 +164,12 @@ def _train(
     group.wait()  # all have looked whether the folder is new
     if group.first and about is not None:
         Run.create(run.folder, recipe, about_run(model, task, options) | about)
-    with run.locked() if group.first else nullcontext(), report, _stop_signal() as stopping:
+        lock.enter_context(run.locked())
+    with report, _stop_signal() as stopping:
         if group.first and not new:
             run.forget_after(progress.step)
+        if group.first:
+            run.log_start(progress.step)
         if group.first and not run.spectra():
             run.log_spectrum(progress.step, _spectrum(model))
         started = time.perf_counter() - progress.seconds
@@ -185,7 +195,7 @@ def _train(
                         run.log({**record, "seconds": round(progress.seconds, 3)})
                         run.log_spectrum(progress.step, _spectrum(model))
                         report.evaluated(record)
-                checkpoint.save(run.checkpoints, model, optimizer, progress, losses, average)
+                checkpoint.save(run.checkpoints, model, optimizer, progress, losses, recipe.to_dict(), average)
             if training.patience is not None:
                 progress.stale = group.of_first(progress.stale)
             if not at_end:
@@ -269,11 +279,19 @@ def _finish(
     from linrnn.training import pictures  # Matplotlib loads when it is needed
 
     test, size = Examples(task, task.test, device), recipe.training.batch_size
-    values = {}
-    for which, step in (("best", progress.best_step), ("last", progress.step)):
-        checkpoint.restore_weights(checkpoint.path_of(run.checkpoints, step), model)
-        values[which] = evaluate(predict, model, test, objective, size)
     first = objective.metrics[0].name
+    checkpoint.restore_weights(checkpoint.path_of(run.checkpoints, progress.step), model)  # averaged, if they are
+    values = {"last": evaluate(predict, model, test, objective, size)}
+    last = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    best_step, validation, lost = progress.best_step, progress.best, {}
+    try:
+        checkpoint.restore_weights(checkpoint.path_of(run.checkpoints, best_step), model)
+        values["best"] = evaluate(predict, model, test, objective, size)
+    except (ValueError, OSError) as error:
+        warnings.warn(f"the last weights stand for the best ones, which cannot be read: {error}", stacklevel=2)
+        values["best"], best_step, lost = values["last"], progress.step, {"best_lost": str(error)}
+        validation = next((record[first] for record in run.metrics() if record["step"] == progress.step), None)
+    model.load_state_dict(last)
     run.finish(
         {
             "task": recipe.task,
@@ -282,10 +300,11 @@ def _finish(
             "core": recipe.model.core,
             "metric": first,
             "test": {which: found[first] for which, found in values.items()},
-            "validation": progress.best,
+            "validation": validation,
             "metrics": values,
             "guesses": guesses(task, task.test),
-            "best_step": progress.best_step,
+            "best_step": best_step,
+            **lost,
             "target": _reached(run.metrics(), objective.metrics[0], recipe.training.target),
             "stopped_early": progress.step < recipe.training.steps,
             "steps": progress.step,
@@ -315,8 +334,12 @@ def _reached(records: list[dict[str, Any]], metric: Metric, target: float | None
 
 @contextmanager
 def _stop_signal() -> Iterator[list[int]]:
-    """Ctrl-C and a polite kill let the step end: the list fills when one came. A second one stops at once."""
+    """Ctrl-C, a polite kill and a terminal that closes let the step end: the list fills when one came. A second one
+    stops at once. `nohup` still lets training go on after its terminal."""
     came: list[int] = []
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
 
     def note(number: int, frame: object) -> None:
         if came:
@@ -324,7 +347,7 @@ def _stop_signal() -> Iterator[list[int]]:
         came.append(number)
 
     try:
-        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, note) for number in numbers}
     except ValueError:  # not the main thread: whoever runs us handles signals
         yield came
         return

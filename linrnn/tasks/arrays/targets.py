@@ -71,10 +71,13 @@ def check_range(
     classes: int,
     lengths: NDArray[np.int64] | None = None,
     axes: Sequence[str] = ("example", "step"),
+    what: str = "classes",
 ) -> None:
-    """Raise ValueError unless all integers at real steps are classes, from 0."""
+    """Raise ValueError unless all numbers at real steps are integers from 0 to below `classes`."""
     for where, block in blocks(array):
-        wrong = (np.asarray(block) < 0) | (np.asarray(block) >= classes)
+        if block.dtype.kind in "iu" and int(block.min()) >= 0 and int(block.max()) < classes:
+            continue
+        wrong = (np.asarray(block) < 0) | (np.asarray(block) >= classes) | (block % 1 != 0)
         if array.ndim > 1 and (mask := real(lengths, where, array.shape[1])) is not None:
             wrong &= mask
         if wrong.any():
@@ -82,7 +85,7 @@ def check_range(
             came = block[tuple(place)]
             place[0] += where.start
             at = ", ".join(f"{axis} {i}" for axis, i in zip(axes, place.tolist(), strict=False))
-            raise wrong_value(name, f"classes from 0 to {classes - 1}", f"{came} at {at}")
+            raise wrong_value(name, f"{what} from 0 to {classes - 1}", f"{came} at {at}")
 
 
 def _classes(

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from linrnn.tasks.base import SPLITS, Task
 from linrnn.tasks.files import wav
 from linrnn.util.errors import check_integer, wrong_value
+from linrnn.util.files import plain
 
 SUFFIXES = (".wav", ".flac", ".ogg", ".mp3", ".aiff", ".aif", ".opus")
 
@@ -46,7 +47,7 @@ def load(
         raise wrong_value(str(path), "folders of audio files for at least two classes", classes or "none")
     sequences, common = [], rate
     for file, _ in files:
-        samples, own = read(file)
+        samples, own = read(plain(file, path))
         common = common or own
         if own != common and rate is None:
             came = f"{own:,} in {file} after {common:,}; rate= resamples all files"

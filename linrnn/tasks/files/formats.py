@@ -5,6 +5,7 @@ from types import ModuleType
 
 from linrnn.tasks.files import audio, npz, table, text
 from linrnn.util.errors import wrong_value
+from linrnn.util.files import plain
 
 FORMATS: dict[str, ModuleType] = {"npz": npz, "table": table, "audio": audio, "text": text}
 WHAT = {
@@ -25,6 +26,7 @@ def format_of(path: Path) -> str:
         if audio.holds_audio(path):
             return "audio"
         raise wrong_value(str(path), "a folder of .npy files, or of a folder of audio for each class", "neither")
+    plain(path)
     suffix = path.suffix.lower()
     for name in ("npz", "table", "text"):
         if suffix in FORMATS[name].SUFFIXES:

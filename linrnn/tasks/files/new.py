@@ -14,6 +14,7 @@ from linrnn.tasks.files import audio, npz, table, text
 from linrnn.tasks.files.columns import read
 from linrnn.tasks.files.formats import WHAT, format_of
 from linrnn.util.errors import wrong_value
+from linrnn.util.files import named, plain
 
 
 class New(NamedTuple):
@@ -49,7 +50,8 @@ def read_new(path: str | Path, like: Description) -> New:
     if format_ != "npz" and format_ != like.options.get("format"):
         trained = WHAT.get(str(like.options.get("format")), "arrays")
         raise wrong_value(str(path), f"{trained}, as in training, or {WHAT['npz']}", WHAT[format_])
-    found = {"npz": _arrays, "table": _table, "audio": _sounds, "text": _text}[format_](path, like)
+    with named(path):
+        found = {"npz": _arrays, "table": _table, "audio": _sounds, "text": _text}[format_](path, like)
     _check(found, like, path)
     return found
 
@@ -102,7 +104,7 @@ def _table(path: Path, like: Description) -> New:
 
 
 def _sounds(path: Path, like: Description) -> New:
-    files = [path] if path.is_file() else _audio(path)
+    files = [path] if path.is_file() else [plain(file, path) for file in _audio(path)]
     sequences = []
     for file in files:
         samples, own = audio.read(file)

@@ -1,6 +1,5 @@
 """NumPy's files as tasks: one .npz file, a folder of .npy files, or one .npy file and those named after it."""
 
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from linrnn.tasks.base import SPLITS, Kind, Task
 from linrnn.util.errors import unknown, wrong_value
+from linrnn.util.files import DAMAGE, plain
 
 SUFFIXES = (".npz", ".npy")
 PARTS = ("inputs", "targets", "lengths", "tokens")
@@ -65,7 +65,7 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
         arrays = _zipped(path)
     else:
         files = {file.stem: file for file in sorted(path.glob("*.npy"))} if path.is_dir() else _beside(path)
-        arrays = {name: _open(file, "c") for name, file in files.items()}
+        arrays = {name: _open(plain(file, path if path.is_dir() else None), "c") for name, file in files.items()}
     for name in arrays:
         if name not in NAMES:
             raise unknown(f"{path}: array", name, NAMES)
@@ -100,22 +100,20 @@ def _zipped(path: Path) -> dict[str, NDArray[Any]]:
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise wrong_value(str(path), "arrays by name, as numpy.savez writes them", "a single array")
             return {name: _member(path, file, name) for name in file.files}
-    except (zipfile.BadZipFile, EOFError, OSError) as error:
-        if isinstance(error, FileNotFoundError):
+    except OSError as error:
+        if error.errno is not None:
             raise
-        raise wrong_value(
-            str(path), "arrays by name, as numpy.savez writes them", f"a damaged file ({error})"
-        ) from None
-    except ValueError as error:
-        if "pickle" in str(error).lower() and "expected" not in str(error):
-            raise _refused(path) from None
-        raise
+        raise _damaged_zip(path, error) from None
+    except DAMAGE as error:
+        if isinstance(error, ValueError | TypeError) and "expected" in str(error):  # it is in our words already
+            raise
+        raise (_refused(path) if "pickle" in str(error).lower() else _damaged_zip(path, error)) from None
 
 
 def _member(path: Path, file: Any, name: str) -> NDArray[Any]:
     try:
         array: NDArray[Any] = file[name]
-    except ValueError as error:
+    except DAMAGE as error:
         raise (_refused(f"{path}: {name}") if "pickle" in str(error) else _damaged(path, error)) from None
     return array
 
@@ -124,7 +122,7 @@ def _open(path: Path, mode: Literal["c"]) -> NDArray[Any]:
     """Mapped copy-on-write: never written back, and PyTorch takes it without a copy."""
     try:
         array: NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except DAMAGE as error:
         if any(word in str(error).lower() for word in ("pickle", "python object")):
             raise _refused(path) from None
         raise _damaged(path, error) from None
@@ -133,6 +131,10 @@ def _open(path: Path, mode: Literal["c"]) -> NDArray[Any]:
 
 def _refused(path: object) -> TypeError:
     return TypeError(f"{path}: expected an array of numbers, got Python objects (a pickle), which are never loaded")
+
+
+def _damaged_zip(path: Path, error: Exception) -> ValueError:
+    return wrong_value(str(path), "arrays by name, as numpy.savez writes them", f"a damaged file ({error})")
 
 
 def _damaged(path: Path, error: Exception) -> ValueError:
