@@ -1,11 +1,18 @@
 """Deep linear recurrent networks for long sequences."""
 
+import os
+import sys
+
+if "torch" not in sys.modules:  # threads that wait for each other must not take cores from other work
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 from linrnn import recipes, tasks
 from linrnn.cores import DLR, GRU, LRU, LSTM, RNN, S4, S4D, S5, Core, diagonalize, real_form, register_core
 from linrnn.model import Model, ModelConfig, ModelState
 from linrnn.recipes import register_task
 from linrnn.recurrence import scan, scan_planes
 from linrnn.streaming import Stream
+from linrnn.streaming.warm_up import warm_up
 from linrnn.tasks import Task
 from linrnn.training import Run, load, resume, train
 
@@ -38,4 +45,5 @@ __all__ = [
     "scan_planes",
     "tasks",
     "train",
+    "warm_up",
 ]

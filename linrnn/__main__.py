@@ -1,3 +1,3 @@
-from linrnn.cli.app import main
+from linrnn.cli import main
 
 main()

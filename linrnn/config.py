@@ -62,7 +62,8 @@ class Architecture:
     Attributes:
         d_model, d_state, depth: H, N and the number of blocks.
         core: the recurrent layer, by name, and options: its keyword arguments, such as {"r_min": 0.9}.
-        mixing: `glu`, or `half_glu` which gates without a linear map of the value.
+        mixing: of h = gelu(core), `glu`; `half_glu`, h·sigmoid(W·h), without a linear map of the value; or `half_glu2`,
+            core·sigmoid(W·h), whose value is what the core gave, as in S5.
         norm: `batch` or `layer`, before each core.
         dropout: probability to drop a feature of a whole sequence.
         pooling: `mean` over the steps that are not padding; `all`, the mean over padding too, which is read like any
@@ -75,7 +76,7 @@ class Architecture:
     depth: int = 6
     core: str = "lru"
     options: Mapping[str, Any] = field(default_factory=dict)
-    mixing: Literal["glu", "half_glu"] = "glu"
+    mixing: Literal["glu", "half_glu", "half_glu2"] = "glu"
     norm: Literal["batch", "layer"] = "batch"
     dropout: float = 0.0
     pooling: Literal["mean", "all", "last", "none"] = "mean"

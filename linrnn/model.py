@@ -16,6 +16,7 @@ from linrnn.norm import BatchNorm, LayerNorm
 from linrnn.recurrence.op import check_resets
 from linrnn.util import saved
 from linrnn.util.errors import shape, wrong_type, wrong_value
+from linrnn.util.threads import OneThread
 
 __all__ = ["Architecture", "Block", "Interface", "Model", "ModelConfig", "ModelState", "load"]
 
@@ -28,7 +29,8 @@ class Block(nn.Module):
         H = config.d_model
         self.norm = BatchNorm(H) if config.norm == "batch" else LayerNorm(H)
         self.core = CORES[config.core](H, config.d_state, **config.options)
-        self.mixing = nn.Linear(H, 2 * H if config.mixing == "glu" else H)
+        self.half = config.mixing != "glu"
+        self.mixing = nn.Linear(H, H if self.half else 2 * H)
         self.half_glu = config.mixing == "half_glu"
         self.dropout = config.dropout
 
@@ -51,11 +53,12 @@ class Block(nn.Module):
         return x + self._mix(y), state
 
     def _mix(self, y: Tensor) -> Tensor:
-        return self._drop(self.gated(self._drop(F.gelu(y))))
+        return self._drop(self.gated(self._drop(F.gelu(y)), y))
 
-    def gated(self, h: Tensor) -> Tensor:
-        """The mixing: GLU, or half-GLU, whose value is h itself."""
-        return h * torch.sigmoid(self.mixing(h)) if self.half_glu else F.glu(self.mixing(h), dim=-1)
+    def gated(self, h: Tensor, y: Tensor) -> Tensor:
+        """The mixing: GLU, or half-GLU, whose value is h itself, or the core's output y."""
+        g = self.mixing(h)
+        return (h if self.half_glu else y) * torch.sigmoid(g) if self.half else F.glu(g, dim=-1)
 
     def _drop(self, x: Tensor) -> Tensor:
         mask = self.dropout_mask(x, len(x))
@@ -152,6 +155,10 @@ class Model(nn.Module):
         self._require_streaming("step")
         self.config.check_inputs(inputs, next(self.parameters()), batch_dims=1)
         self._check_state(state)
+        with OneThread(len(inputs) * self.config.d_model):
+            return self._step(inputs, state)
+
+    def _step(self, inputs: Tensor, state: ModelState) -> tuple[Tensor, ModelState]:
         x = self.encoder(inputs)
         cores = []
         for block, core_state in zip(self.blocks, state.cores, strict=True):

@@ -17,7 +17,7 @@ from linrnn.util.errors import check_new_name, unknown, wrong_type, wrong_value
 
 DEFAULT = "recall"
 LONG = 2_000  # steps, above which slow oscillations are learned better
-LATER = ("patience", "loss", "label_smoothing", "class_weights")  # fields that earlier versions do not know
+LATER = ("patience", "loss", "label_smoothing", "class_weights", "ema")  # fields that earlier versions do not know
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +67,8 @@ class Training:
         loss: of targets that are numbers, the squared or the absolute error; None for squared.
         label_smoothing: of classes, the part of the probability that is spread over all classes.
         class_weights: of classes, `balanced` gives each class the same part of the loss; None weighs examples alike.
+        ema: the decay of an exponential moving average of the weights, such as .999: the averaged weights are evaluated
+            and kept, with statistics of batch norm of their own; None for the weights as they are.
     """
 
     steps: int
@@ -82,6 +84,7 @@ class Training:
     loss: Literal["squared", "absolute"] | None = None
     label_smoothing: float = 0.0
     class_weights: Literal["balanced"] | None = None
+    ema: float | None = None
 
     def __post_init__(self) -> None:
         _check_types(self)
@@ -103,6 +106,8 @@ class Training:
             raise wrong_value("patience", "at least 1, or none", self.patience)
         if not 0 <= self.label_smoothing < 1:
             raise wrong_value("label_smoothing", "a part from 0 to below 1", self.label_smoothing)
+        if self.ema is not None and not 0 < self.ema < 1:
+            raise wrong_value("ema", "a decay between 0 and 1, or none", self.ema)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,7 +45,7 @@ def test_shapes_and_gradients(kind: dict[str, int], core: dict[str, Any], norm: 
         assert all(g.isfinite().all() for g in gradients(model, output.square().sum()).values())
 
 
-@pytest.mark.parametrize("mixing", ["glu", "half_glu"])
+@pytest.mark.parametrize("mixing", ["glu", "half_glu", "half_glu2"])
 @NORMS
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_block_by_hand(kind: dict[str, int], norm: str, mixing: str) -> None:
@@ -66,9 +66,12 @@ def test_the_block_by_hand(kind: dict[str, int], norm: str, mixing: str) -> None
             mean, var = (buffers[f"blocks.{i}.norm.running_{name}"] for name in ("mean", "var"))
         else:
             mean, var = x.mean(-1, keepdim=True), x.var(-1, keepdim=True, unbiased=False)
-        h = F.gelu(block.core((x - mean) / (var + 1e-5).sqrt() * weight + bias)[0])
+        y, _ = block.core((x - mean) / (var + 1e-5).sqrt() * weight + bias)
+        h = F.gelu(y)
         z = h @ _parameter(model, f"blocks.{i}.mixing.weight").T + _parameter(model, f"blocks.{i}.mixing.bias")
-        x = x + (z[..., :6] * z[..., 6:].sigmoid() if mixing == "glu" else h * z.sigmoid())
+        x = x + (
+            z[..., :6] * z[..., 6:].sigmoid() if mixing == "glu" else (h if mixing == "half_glu" else y) * z.sigmoid()
+        )
     expected = x.mean(1) @ _parameter(model, "head.weight").T + _parameter(model, "head.bias")
     assert relative_error(model(inputs), expected) < 1e-12
 
@@ -473,7 +476,9 @@ def test_the_weights_are_plain_safetensors(tmp_path: Path) -> None:
         pytest.param({"depth": True}, TypeError, "depth: expected an integer, got True", id="bool"),
         pytest.param({"classes": "4"}, TypeError, "classes: expected an integer, got '4'", id="text"),
         pytest.param({"core": "gru2"}, ValueError, "core: expected 'lru' or .*, got 'gru2'", id="core"),
-        pytest.param({"mixing": "mlp"}, ValueError, "mixing: expected 'glu' or 'half_glu', got 'mlp'", id="mixing"),
+        pytest.param(
+            {"mixing": "mlp"}, ValueError, "mixing: expected 'glu' or 'half_glu' or 'half_glu2', got 'mlp'", id="mixing"
+        ),
         pytest.param({"norm": "rms"}, ValueError, "norm: expected 'batch' or 'layer', got 'rms'", id="norm"),
         pytest.param(
             {"pooling": "max"},
@@ -684,7 +689,6 @@ def test_step_inputs(inputs: Tensor) -> None:
         model.step(inputs, model.initial_state(2))
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script.:DeprecationWarning")  # PyTorch's own, in forward mode
 @pytest.mark.parametrize("kind", KINDS)
 @NORMS
 def test_torch_func(kind: dict[str, int], norm: str) -> None:

@@ -15,8 +15,8 @@ GOALS = {"rnn-tanh": 20, "s4d": 1, "s5": 1}  # how many times faster the LRU sho
 
 
 def names() -> list[str]:
-    """All presets and cores, but for `rnn`, which is `rnn-tanh`."""
-    return [name for name in presets.names() if name != "rnn"]
+    """The ladder and all cores, but for `rnn`, which is `rnn-tanh`."""
+    return [name for name in presets.names() if name != "rnn" and name not in presets.SSMS]
 
 
 def rows(case: Case, chosen: Iterable[str], device: torch.device, seconds: float = 2.0) -> Iterator[Row]:

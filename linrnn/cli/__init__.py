@@ -1,0 +1,20 @@
+"""The command line. Its packages come with the extra `train`."""
+
+import os
+import sys
+
+from linrnn.util import extras
+
+
+def main() -> None:
+    """Run the command `linrnn`; a package that is not installed is one line that names the extra."""
+    try:
+        with extras.needed("the command line"):
+            from linrnn.cli import app
+        with extras.needed("this command"):
+            app.main()
+    except extras.MissingPackageError as error:
+        if "LINRNN_TRACEBACK" in os.environ:
+            raise
+        sys.stderr.write(f"linrnn: {error}\n")
+        sys.exit(2)

@@ -45,6 +45,9 @@ def main() -> None:
     """Run the command; a user's mistake is one line, not a traceback. Typer exits with 130 after Ctrl-C."""
     try:
         app()
+    except training.TimeIsUp as error:
+        say(str(error))
+        sys.exit(75)  # as sysexits.h has it: call again
     except training.InterruptedRun as error:
         say(str(error))
         sys.exit(130)

@@ -42,6 +42,12 @@ Changes = Annotated[
 Steps = Annotated[int | None, typer.Option(help="The same as --set training.steps=STEPS.")]
 BatchSize = Annotated[int | None, typer.Option(help="The same as --set training.batch_size=BATCH_SIZE.")]
 LearningRate = Annotated[float | None, typer.Option(help="The same as --set training.learning_rate=LEARNING_RATE.")]
+Minutes = Annotated[
+    float | None,
+    typer.Option(
+        help="Save and stop after so many minutes; the exit status is then 75. The run can be resumed.", metavar="N"
+    ),
+]
 Patience = Annotated[int | None, typer.Option(help="Stop after N evaluations without improvement: training.patience.")]
 
 

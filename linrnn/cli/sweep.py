@@ -1,7 +1,9 @@
 """The command `linrnn sweep`: all combinations of some settings, each with several seeds."""
 
 import itertools
+import math
 import re
+import time as clock
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +12,7 @@ from rich.markup import escape
 
 from linrnn import training
 from linrnn.cli import own
-from linrnn.cli.choices import Changes, Choice, CoreName, Steps, TaskName, Variant, choose, flags, same, show
+from linrnn.cli.choices import Changes, Choice, CoreName, Minutes, Steps, TaskName, Variant, choose, flags, same, show
 from linrnn.cli.console import out, say
 from linrnn.cli.plugins import Modules, import_modules
 from linrnn.cli.runs import CsvFile, Device, Row, row_of, show_groups
@@ -18,6 +20,8 @@ from linrnn.recipes import Recipe
 from linrnn.training.overrides import override
 from linrnn.training.run import Run
 from linrnn.util.errors import wrong_value
+
+STOPPED = "stopped, as the time is up"
 
 
 def sweep(
@@ -30,6 +34,7 @@ def sweep(
         Path | None, typer.Option("--out", help="Where the runs go.  [default: runs/TASK-CORE-sweep]", metavar="DIR")
     ] = None,
     steps: Steps = None,
+    minutes: Minutes = None,
     device: Device = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars; the table only.")] = False,
     file: CsvFile = None,
@@ -48,13 +53,16 @@ def sweep(
 ) -> None:
     """Train all combinations of settings, where --set has several values with commas, and compare them.
 
-    The same command goes on where it was stopped: runs that have ended are skipped, others are resumed.
+    The same command goes on where it was stopped: runs that have ended are skipped, others are resumed. With --minutes
+    it stops by itself, and the exit status is 75 until all runs have ended.
 
     **Examples**
 
     - `linrnn sweep measurements.npz --set training.learning_rate=.001,.003,.01 --seeds 3`
     - `linrnn sweep recall --set model.core=lru,rnn --set training.steps=200 --out runs/cores`
+    - `linrnn sweep pathfinder --set training.learning_rate=.001,.002 --seeds 3 --minutes 9`
     """
+    end = math.inf if minutes is None else clock.monotonic() + 60 * minutes
     import_modules(modules or [])
     options = own.given(
         target=target, window=window, horizon=horizon, columns=columns, time=time, group=group, period=period,
@@ -68,12 +76,25 @@ def sweep(
     if not quiet:
         reasons = {path: why for path, why in choice.reasons.items() if path not in varied}
         show(choice._replace(reasons=reasons), fixed, core)
+    over = False
     for number, (name, recipe) in enumerate(plan.items(), start=1):
-        run = _one(place / name, recipe, choice, training.Settings(device=device, quiet=quiet))
+        left = (end - clock.monotonic()) / 60
+        if left <= 0:
+            over = True
+            break
+        settings = training.Settings(device=device, quiet=quiet, minutes=None if minutes is None else left)
+        became = _one(place / name, recipe, choice, settings)
+        over = became == STOPPED
         if not quiet:
-            out.print(f"{number} of {len(plan)}: {escape(str(place / name))}: {run}", highlight=False)
+            out.print(f"{number} of {len(plan)}: {escape(str(place / name))}: {became}", highlight=False)
+        if over:
+            break
     rows: list[Row] = [row_of(Run.open(place / name), name) for name in plan if (place / name).exists()]
-    show_groups(rows, file)
+    if any(row.summary for row in rows) or not over:
+        show_groups(rows, file)
+    if over:
+        ended = sum(bool(row.summary) for row in rows)
+        raise training.TimeIsUp(f"{ended} of {len(plan)} runs have ended; the same command goes on")
 
 
 def _split(changes: list[str]) -> tuple[list[str], dict[str, list[str]]]:
@@ -128,6 +149,8 @@ def _one(folder: Path, recipe: Recipe, choice: Choice, settings: training.Settin
             return "was there already"
         training.resume(folder, settings, **known)
         return "resumed"
+    except training.TimeIsUp:
+        return STOPPED
     except training.NonFiniteLossError as error:
         say(f"{folder}: {error}")
         return "stopped"

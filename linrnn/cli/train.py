@@ -15,6 +15,7 @@ from linrnn.cli.choices import (
     Changes,
     CoreName,
     LearningRate,
+    Minutes,
     Patience,
     Steps,
     TaskName,
@@ -45,6 +46,7 @@ def train(
     learning_rate: LearningRate = None,
     patience: Patience = None,
     seed: Annotated[int | None, typer.Option(help="The same as --set training.seed=SEED.")] = None,
+    minutes: Minutes = None,
     device: Device = None,
     compiled: Annotated[
         bool, typer.Option("--compile/--no-compile", help="On a GPU: torch.compile and a CUDA graph.")
@@ -85,7 +87,7 @@ def train(
     - `torchrun --nproc-per-node 2 -m linrnn train --out runs/two`: two processes share each batch
     """
     import_modules(modules or [])
-    how = training.Settings(device=device, compile=compiled, precision=precision, quiet=quiet, tensorboard=tensorboard)
+    how = training.Settings(device, compiled, precision, quiet, tensorboard, minutes)
     options = own.given(
         target=target, window=window, horizon=horizon, columns=columns, time=time, group=group, period=period,
         missing=missing, kind=kind, rate=rate, seconds=seconds,

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +29,8 @@ class LRU(Core):
         counters: the number of eigenvalues that start close to 1 instead: these states sum over thousands of steps.
         parameterization: what is learned of Λ. `stable_exp`: log ν and log θ of λ = exp(-ν + iθ), so that |λ| < 1
             always; `exp`: ν and θ; `real_imag`: the real and imaginary parts.
-        normalize: scale the input of each state by a learned γ, which starts at sqrt(1 - |λ|²).
+        normalize: scale the input of each state by γ. True: γ is learned and starts at sqrt(1 - |λ|²); `fixed`: it is
+            sqrt(1 - |λ|²) for the λ of each step of training, through which the gradient reaches ν too; False: no γ.
         bidirectional: add a second scan from the end; Λ, B and γ are shared, C reads both states.
 
     The state is (batch, 2, N), the real and imaginary parts, in float32 or better.
@@ -56,7 +58,7 @@ class LRU(Core):
         max_phase: float = 2 * math.pi,
         counters: int = 0,
         parameterization: LRUParameterization = "stable_exp",
-        normalize: bool = True,
+        normalize: bool | Literal["fixed"] = True,
         bidirectional: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -68,17 +70,21 @@ class LRU(Core):
             raise wrong_value("counters", f"at most d_state = {d_state}", counters)
         if parameterization not in PARAMETERIZATIONS:
             raise wrong_value("parameterization", " or ".join(map(repr, PARAMETERIZATIONS)), repr(parameterization))
+        if normalize not in (True, False, "fixed"):
+            raise wrong_value("normalize", "true, false or 'fixed'", repr(normalize))
+        if normalize == "fixed" and parameterization != "stable_exp":
+            raise wrong_value("normalize", "true or false, as |λ| can pass 1 without 'stable_exp'", repr(normalize))
         self.r_min, self.r_max, self.max_phase, self.counters = r_min, r_max, max_phase, counters
         self.parameterization = parameterization
         self.normalize = normalize
         self.state_shape = (2, d_state)
         names = PARAMETERIZATIONS[parameterization].names
-        self.recurrent_names = (*names, "B", *(("gamma_log",) if normalize else ()))
+        self.recurrent_names = (*names, "B", *(("gamma_log",) if normalize is True else ()))
 
         parameter = empty_parameters(device, dtype)
         for name in names:
             self.register_parameter(name, parameter(2, d_state) if name == "lam" else parameter(d_state))
-        self.gamma_log = parameter(d_state) if normalize else None
+        self.gamma_log = parameter(d_state) if normalize is True else None
         self.B = parameter(2, d_state, d_model)
         self.C = parameter(d_model, 2, d_state * (2 if bidirectional else 1))
         self.D = parameter(d_model)
@@ -105,10 +111,13 @@ class LRU(Core):
         learned = self.learned() if learned is None else learned
         names, _, lam = PARAMETERIZATIONS[self.parameterization]
         B, C = learned["B"], learned["C"]
-        if self.normalize:
+        carry = carry_dtype(B.dtype)
+        if self.normalize == "fixed":
+            gamma = spectrum.gamma(spectrum.stable(learned["nu_log"].to(carry))).to(B.dtype)
+            B = gamma[..., None, :, None] * B
+        elif self.normalize:
             B = torch.exp(learned["gamma_log"])[..., None, :, None] * B
         re, im = C.unbind(-2)
-        carry = carry_dtype(B.dtype)
         return System(lam(*(learned[n].to(carry) for n in names)), B, torch.stack([re, -im], dim=-2), learned["D"])
 
     def learned(self) -> dict[str, Tensor]:
@@ -160,5 +169,5 @@ class LRU(Core):
 
     def extra_repr(self) -> str:
         ring = f"r_min={self.r_min:g}, r_max={self.r_max:g}, max_phase={self.max_phase:g}, counters={self.counters}"
-        switches = f"parameterization={self.parameterization!r}, normalize={self.normalize}"
+        switches = f"parameterization={self.parameterization!r}, normalize={self.normalize!r}"
         return f"{super().extra_repr()}, {ring}, {switches}"

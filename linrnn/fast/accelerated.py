@@ -69,6 +69,8 @@ def _unsuitable(model: Model, lengths: Tensor | None) -> str | None:
         return "the blocks differ in their options, and the weights of all blocks are made at once"
     if model.config.norm != "batch":
         return "only batch norm folds into the weights of a core, and the norm is 'layer'"
+    if model.config.mixing == "half_glu2":
+        return "the kernels keep gelu(core) only, and the value of 'half_glu2' is what the core gave"
     if lengths is not None and cores[0].bidirectional:
         return "a scan from the end would read padding, which fused blocks do not set to zero"
     return None

@@ -82,7 +82,7 @@ def run_block(block: Block, x: Tensor, packed: PackedBatch) -> Tensor:
     masks = len(packed.offsets)
     y, _ = block.core(block.norm(x, packed.valid), resets=packed.resets)
     h = masked(F.gelu(y), block.dropout_mask(y, masks), packed.segment)
-    return x + masked(block.gated(h), block.dropout_mask(h, masks), packed.segment)
+    return x + masked(block.gated(h, y), block.dropout_mask(h, masks), packed.segment)
 
 
 def means(x: Tensor, packed: PackedBatch, lengths: Tensor) -> Tensor:

@@ -155,8 +155,10 @@ def _words(field: str, value: Any) -> str:
         ("model.options.parameterization", "exp"): "ν and θ learned",
         ("model.options.parameterization", "real_imag"): "real and imaginary parts learned",
         ("model.options.normalize", False): "no γ",
+        ("model.options.normalize", "fixed"): "γ from λ in each step",
         ("model.mixing", "glu"): "GLU",
         ("model.mixing", "half_glu"): "half GLU",
+        ("model.mixing", "half_glu2"): "half GLU on the core's output",
         ("model.norm", "layer"): "layer norm",
         ("model.pooling", "all"): "mean over padding too",
     }
@@ -167,7 +169,14 @@ def _words(field: str, value: Any) -> str:
         return f"phases up to {_angle(value)}"
     if name == "depth":
         return _counted(value, "block")
-    names = {"d_model": "H", "d_state": "N", "batch_size": "batch", "warmup": "warm-up", "clip": "gradient clipped at"}
+    names = {
+        "d_model": "H",
+        "d_state": "N",
+        "batch_size": "batch",
+        "warmup": "warm-up",
+        "clip": "gradient clipped at",
+        "ema": "averaged weights",
+    }
     return f"{names.get(name, name.replace('_', ' '))} {_number(value)}"
 
 

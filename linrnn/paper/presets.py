@@ -31,14 +31,19 @@ TUNED = {
 }
 
 
+Sizes = Mapping[str, Mapping[str, Any]]
+
+
 @dataclass(frozen=True)
 class Preset:
-    """A rung: a core, its options, and whether its ring is tuned to the task."""
+    """A core, its options, whether its ring is tuned to the task, and sizes of its own by task: fields of the model,
+    and options."""
 
     core: str
     note: str
     options: Mapping[str, Any] = field(default_factory=dict)
     tuned: bool = False
+    sizes: Sizes = field(default_factory=dict)
 
 
 def _diagonal(parameterization: str, note: str, **options: Any) -> Preset:
@@ -47,7 +52,7 @@ def _diagonal(parameterization: str, note: str, **options: Any) -> Preset:
 
 # Some eigenvalues of a dense A start outside the unit disk, and a linear RNN can overflow within 1,000 steps: so A is
 # scaled into the disk that the diagonal rungs start on.
-PRESETS = {
+LADDER = {
     "rnn-relu": Preset("rnn", "dense, relu", {"nonlinearity": "relu"}),
     "rnn-tanh": Preset("rnn", "dense, tanh", {"nonlinearity": "tanh"}),
     "rnn-linear": Preset("rnn", "dense and linear", {"nonlinearity": "linear", "radius": 1.0}),
@@ -57,6 +62,41 @@ PRESETS = {
     "diag-ring": _diagonal("stable_exp", "λ starts on a ring that is tuned to the task", tuned=True),
     "lru": Preset("lru", "inputs normalized by γ; the recipe itself", tuned=True),
 }
+
+
+def _published(H: int, states: int, depth: int, **options: Any) -> dict[str, Any]:
+    """Sizes as published: `states` counts both of each conjugate pair, and a layer keeps one of them."""
+    return {"d_model": H, "d_state": states // 2, "depth": depth, **options}
+
+
+# The command for each result in the S5 authors' repository (H, P, layers, blocks, smallest Δ), and the configuration
+# of each task in the S4 authors' repository. Everything else, such as the direction, is the recipe's.
+S5_SIZES = {
+    "scifar": _published(512, 384, 6, blocks=3),
+    "listops": _published(128, 16, 8, blocks=8),
+    "text": _published(256, 192, 6, blocks=12),
+    "retrieval": _published(128, 256, 6, blocks=16),
+    "pathfinder": _published(192, 256, 6, blocks=8),
+    "pathx": _published(128, 256, 6, blocks=16, dt_min=0.0001),
+}
+S4D_SIZES = {
+    "scifar": _published(512, 64, 6),
+    "listops": _published(256, 4, 6),
+    "text": _published(256, 4, 6),
+    "retrieval": _published(256, 4, 6),
+    "pathfinder": _published(256, 64, 6),
+    "pathx": _published(256, 64, 6, dt_min=0.0001),
+}
+FIRST_ORDER = {"input_multiplier": "first_order"}
+SSMS = {
+    "s4d-first-order": Preset("s4d", "S4D whose B̄ is Δ·B", FIRST_ORDER),
+    "s4d-decoupled": Preset(
+        "s4d", "the same, with a Δ of B̄ that is learned by itself", {**FIRST_ORDER, "decoupled": True}
+    ),
+    "s4d-published": Preset("s4d", "S4D-LegS at its published sizes", {"init": "legs"}, sizes=S4D_SIZES),
+    "s5-published": Preset("s5", "S5 at its published sizes", sizes=S5_SIZES),
+}
+PRESETS = {**LADDER, **SSMS}
 
 
 def names() -> list[str]:
@@ -82,14 +122,39 @@ def apply(recipe: Recipe, name: str) -> Recipe:
     preset = PRESETS[name]
     others = {key: value for key, value in recipe.model.options.items() if key not in SWITCHES}
     ring = {} if not preset.tuned else _lru_ring(recipe) if name == "lru" else _tuned_ring(recipe)
-    return _with(recipe, preset.core, {**_known(others, preset.core), **preset.options, **ring})
+    fields, own = _sizes(name, recipe)
+    changed = _with(recipe, preset.core, {**_known(others, preset.core), **preset.options, **ring, **own})
+    return dataclasses.replace(changed, model=dataclasses.replace(changed.model, **fields))
 
 
 def name_of(recipe: Recipe) -> str | None:
     """The first preset whose core and options for this task these are; None where there is none."""
     base = recipes.get(recipe.task) if recipe.task in recipes.RECIPES else recipe
-    mine = _resolved(recipe)
-    return next((name for name in PRESETS if _resolved(apply(base, name)) == mine), None)
+    return next((name for name in PRESETS if _fits(name, base) and _same(recipe, apply(base, name), name)), None)
+
+
+def _fits(name: str, recipe: Recipe) -> bool:
+    sizes = PRESETS[name].sizes
+    return not sizes or recipe.task.partition("-")[0] in sizes
+
+
+def _sizes(name: str, recipe: Recipe) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The fields of the model and the options that a preset sets for this task alone."""
+    sizes = PRESETS[name].sizes
+    if not sizes:
+        return {}, {}
+    task = recipe.task.partition("-")[0]
+    if task not in sizes:
+        raise wrong_value("model.core", f"{name!r} for {', '.join(sizes)} only", f"the task {recipe.task!r}")
+    fields = {key: value for key, value in sizes[task].items() if hasattr(recipe.model, key)}
+    return fields, {key: value for key, value in sizes[task].items() if key not in fields}
+
+
+def _same(recipe: Recipe, other: Recipe, preset: str) -> bool:
+    """Whether two recipes have the same core and options, and the sizes that the preset sets."""
+    fields, _ = _sizes(preset, other)
+    same = all(getattr(recipe.model, name) == value for name, value in fields.items())
+    return same and _resolved(recipe) == _resolved(other)
 
 
 def _with(recipe: Recipe, core: str, options: Mapping[str, Any]) -> Recipe:

@@ -228,7 +228,7 @@ def _with_variants(
 
 def _kind(recipe: Recipe) -> tuple[str, bool]:
     """The core, and whether γ makes it an LRU: without γ it is a rung of the ladder below."""
-    return recipe.model.core, flat(recipe).get("model.options.normalize", False)
+    return recipe.model.core, bool(flat(recipe).get("model.options.normalize"))
 
 
 def _short(value: Any) -> str:

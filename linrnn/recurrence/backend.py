@@ -6,7 +6,6 @@ All questions about what a device can run are answered here, for the scan and fo
 import functools
 import importlib
 import importlib.util
-import os
 import warnings
 from typing import Literal, cast
 
@@ -15,7 +14,6 @@ import torch
 from linrnn.recurrence.interface import Kernels
 
 Backend = Literal["numba", "triton", "plain"]
-PROCESS = os.getpid()  # that imported linrnn; a fork has none of PyTorch's threads, and must not wait for them
 MODULES: dict[Backend, str] = {"numba": "numba_scan", "triton": "triton_backend", "plain": "plain"}
 
 
@@ -34,7 +32,7 @@ def triton(device: torch.device) -> bool:
 def why_plain(device: torch.device) -> str | None:
     """Why the device has only the plain backend; None if it has a faster one."""
     if device.type == "cpu":
-        return None if _installed("numba") else "Numba is not installed"
+        return _why_not("numba") if _installed("numba") else "Numba is not installed"
     if device.type != "cuda":
         return f"linrnn has no kernels for {device.type}"
     if torch.version.hip is not None:  # AMD's GPUs are named "cuda" too
@@ -44,10 +42,15 @@ def why_plain(device: torch.device) -> str | None:
 
 def kernels(device: torch.device) -> Kernels:
     """The module that computes the scan on this device; Numba and Triton are imported here."""
+    warn_if_plain(device)
+    return _load(of(device))
+
+
+def warn_if_plain(device: torch.device) -> None:
+    """Warn, once in a process, where the device has only the plain backend."""
     reason = why_plain(device)
     if reason is not None:
         _warn(device.type, reason)
-    return _load(of(device))
 
 
 def has_float64(device: torch.device) -> bool:
@@ -69,6 +72,16 @@ for question in (of, triton, why_plain, has_float64):
 @functools.cache
 def _installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
+
+
+@functools.cache
+def _why_not(package: str) -> str | None:
+    """Why a package cannot be imported: Numba refuses versions of NumPy that it does not know."""
+    try:
+        importlib.import_module(package)
+    except ImportError as error:
+        return f"{package} cannot be imported: {error}"
+    return None
 
 
 @functools.cache

@@ -161,8 +161,11 @@ def _kernels(model: Model | Core, batch: int, dtype: torch.dtype) -> ModuleType 
         return None
     if isinstance(model, Model) and None not in (model.config.channels, model.config.vocabulary):
         return None  # the kernels read numbers or a token, not both
+    if isinstance(model, Model) and model.config.mixing == "half_glu2":
+        return None  # the kernels keep gelu(core) only
     parameter = next(model.parameters())
-    if parameter.device.type == "cpu" and dtype == carry_dtype(parameter.dtype):
+    backend.warn_if_plain(parameter.device)
+    if backend.of(parameter.device) == "numba" and dtype == carry_dtype(parameter.dtype):
         from linrnn.streaming import cpu
 
         return cpu if batch <= cpu.MOST_SEQUENCES else reference

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from linrnn.tasks.base import Archive, Progress, silent
 from linrnn.tasks.store import room, root
+from linrnn.util import extras
 
 if TYPE_CHECKING:
     import requests
@@ -26,10 +27,8 @@ def download(archive: Archive, progress: Progress = silent) -> Path:
     beside it as NAME.part, and the next attempt, from whichever place, asks only for the rest. A whole file with a
     wrong checksum is kept as NAME.wrong, out of the way of the next attempt.
     """
-    try:
+    with extras.needed("downloading"):
         import pooch
-    except ImportError as error:
-        raise ValueError("pooch: expected the package to be there: pip install pooch") from error
     pooch.get_logger().setLevel("WARNING")
     fetch = _Resuming(archive, progress)
     failures = []

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from linrnn.tasks.base import GENERATED, LRA_RELEASE, SPLITS, Progress, Source
 from linrnn.tasks.store import Draft
+from linrnn.util import extras
 from linrnn.util.errors import wrong_value
 
 SIZES = (160_000, 20_000, 20_000)
@@ -136,6 +136,9 @@ def _rows(path: Path) -> list[list[str]]:
 
 def _images(entries: list[Entry], size: int, what: str, progress: Progress) -> Iterator[Example]:
     """The images one by one, with their labels, but those that are damaged; more than a handful is an error."""
+    with extras.needed("reading images"):
+        from PIL import Image
+
     damaged = 0
     for done, (path, label) in enumerate(entries, start=1):
         try:

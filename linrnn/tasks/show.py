@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linrnn.tasks.base import Task
-from linrnn.util import style
+from linrnn.util import extras, style
 from linrnn.util.errors import wrong_value
 from linrnn.util.files import write
 
@@ -61,7 +61,8 @@ def answer(task: Task, split: Literal["train", "validation", "test"], example: i
 
 def picture(task: Task, split: Literal["train", "validation", "test"], examples: Sequence[int], path: Path) -> None:
     """Draw examples of pixels or numbers, with their targets, into a PNG file."""
-    from matplotlib.figure import Figure
+    with extras.needed("a picture"):
+        from matplotlib.figure import Figure
 
     pixels = getattr(task, split).inputs
     if pixels.dtype != np.uint8:

@@ -1,7 +1,18 @@
 """Training: the loop, the optimizer and its schedule, runs and their checkpoints."""
 
-from linrnn.training.loop import InterruptedRun, NonFiniteLossError, Settings, resume, train
+from linrnn.training.loop import InterruptedRun, NonFiniteLossError, TimeIsUp, resume, train
 from linrnn.training.processes import Processes
 from linrnn.training.run import Run, load
+from linrnn.training.settings import Settings
 
-__all__ = ["InterruptedRun", "NonFiniteLossError", "Processes", "Run", "Settings", "load", "resume", "train"]
+__all__ = [
+    "InterruptedRun",
+    "NonFiniteLossError",
+    "Processes",
+    "Run",
+    "Settings",
+    "TimeIsUp",
+    "load",
+    "resume",
+    "train",
+]

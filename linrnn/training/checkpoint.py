@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 
 from linrnn.model import Model
+from linrnn.objectives import Metric
+from linrnn.training.average import Average, averaged
 from linrnn.training.optimizer import named
 from linrnn.util.files import sha256, write
 
@@ -34,6 +36,12 @@ class Progress:
     best: float | None = None  # the first metric there
     stale: int = 0  # evaluations since then
 
+    def count(self, value: float, metric: Metric) -> None:
+        """An evaluation after this step."""
+        self.stale += 1
+        if metric.better(value, self.best):
+            self.best_step, self.best, self.stale = self.step, value, 0
+
 
 def path_of(folder: Path, step: int) -> Path:
     return folder / f"step-{step:09d}.safetensors"
@@ -45,11 +53,21 @@ def steps_in(folder: Path) -> list[int]:
     return sorted(int(match[1]) for match in matches if match)
 
 
-def save(folder: Path, model: Model, optimizer: torch.optim.Optimizer, progress: Progress, losses: Tensor) -> None:
+def save(
+    folder: Path,
+    model: Model,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    losses: Tensor,
+    average: Average | None = None,
+) -> None:
     """Write a checkpoint, then remove all but the last two and the best of each: either is enough to go on."""
     tensors: dict[str, Tensor] = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for name, state in named(model, optimizer).items():
         tensors |= {f"optimizer.{name}.{key}": value for key, value in state.items()}
+    if average is not None:
+        tensors |= {f"average.{name}": tensor for name, tensor in (average.sums | average.buffers).items()}
+        tensors["average_total"] = average.total
     tensors["losses"] = losses
     tensors["generator.cpu"] = torch.get_rng_state()
     if torch.cuda.is_available():
@@ -102,11 +120,18 @@ def _progress(data: dict[str, Any]) -> Progress:
 
 
 def restore_weights(path: Path, model: Model) -> None:
-    """Set the weights to those of a checkpoint."""
-    _set_weights(path, model, read(path)[0])
+    """Set the weights to those of a checkpoint that are evaluated: the averaged ones where there are any."""
+    tensors, _ = read(path)
+    if "average_total" in tensors:
+        average = _under("average", tensors)
+        sums = {name: average[name] for name, _ in model.named_parameters() if name in average}
+        tensors = {f"model.{name}": t for name, t in (average | averaged(sums, tensors["average_total"])).items()}
+    _set_weights(path, model, tensors)
 
 
-def restore(path: Path, model: Model, optimizer: torch.optim.Optimizer, losses: Tensor) -> Progress:
+def restore(
+    path: Path, model: Model, optimizer: torch.optim.Optimizer, losses: Tensor, average: Average | None = None
+) -> Progress:
     """Set all that training needs to what a checkpoint holds."""
     tensors, progress = read(path)
     _set_weights(path, model, tensors)
@@ -116,6 +141,11 @@ def restore(path: Path, model: Model, optimizer: torch.optim.Optimizer, losses: 
             f"{path}: expected a config.json with training.eval_every={len(tensors['losses'])}, got {came}"
         )
     losses.copy_(tensors["losses"])
+    if average is not None:
+        for name, saved in _under("average", tensors).items():
+            if name in average.sums:
+                average.sums[name].copy_(saved)
+        average.total.copy_(tensors["average_total"])
     for name, parameter in model.named_parameters():
         state: dict[str, Any] = _under(f"optimizer.{name}", tensors)
         if state:

@@ -7,21 +7,19 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from linrnn import objectives, tasks
-from linrnn.fast import accelerate, packing, packs
-from linrnn.fast.capture import Captured
 from linrnn.model import Model
 from linrnn.objectives import Objective, Options
 from linrnn.recipes import Recipe, Suggestion, Training
 from linrnn.tasks.base import Task
 from linrnn.training import checkpoint
 from linrnn.training.about import about_run
+from linrnn.training.average import BATCHES, Average
 from linrnn.training.checkpoint import Progress
 from linrnn.training.data import Batches, Examples
 from linrnn.training.evaluation import evaluate, guesses
@@ -29,7 +27,10 @@ from linrnn.training.optimizer import make_optimizer, set_rate
 from linrnn.training.processes import Processes, processes
 from linrnn.training.report import Report, waiting
 from linrnn.training.run import Run
-from linrnn.util.errors import wrong_type, wrong_value
+from linrnn.training.settings import Settings
+from linrnn.training.step import packed_rows, steps_of
+from linrnn.util import extras
+from linrnn.util.errors import wrong_type
 from linrnn.util.provenance import commit, provenance
 
 
@@ -41,19 +42,8 @@ class InterruptedRun(RuntimeError):  # noqa: N818, it is no error
     """The run was asked to stop, and did so after saving."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How a run is carried out; it does not change what is learned."""
-
-    device: str | None = None  # the GPU where there is one
-    compile: bool = True  # on a GPU: torch.compile, and the whole step in one CUDA graph
-    precision: Literal["bfloat16", "float32"] = "bfloat16"  # of activations on a GPU; weights are float32
-    quiet: bool = False
-    tensorboard: bool = False
-
-    def __post_init__(self) -> None:
-        if self.precision not in ("bfloat16", "float32"):
-            raise wrong_value("precision", "'bfloat16' or 'float32'", repr(self.precision))
+class TimeIsUp(InterruptedRun):
+    """The minutes that a run was given are over; it stopped after saving."""
 
 
 def train(
@@ -80,6 +70,7 @@ def train(
         >>> run.summary["test"]["best"]
         >>> run = linrnn.train(linrnn.recipes.suggest(task), task=task, out="runs/mine")
     """
+    began = time.perf_counter()
     recipe = recipe.recipe if isinstance(recipe, Suggestion) else recipe
     if not isinstance(recipe, Recipe):
         raise wrong_type("recipe", "a Recipe, such as linrnn.recipes.get('recall')", repr(recipe))
@@ -91,7 +82,7 @@ def train(
     place = None if data is None else os.path.abspath(data)
     about = {"given": task is not None, "data": place, "options": dict(options or {})}
     with processes(settings.device) as group:
-        return _train(Run(out), recipe, settings, group, task or tasks.load(recipe.task), about)
+        return _train(Run(out), recipe, settings, group, task or tasks.load(recipe.task), about, began)
 
 
 def resume(
@@ -109,19 +100,27 @@ def resume(
         task: the examples of a run that was given a task.
         data: where they are read from, if not from where they were.
     """
+    began = time.perf_counter()
     run = Run.open(folder)
     if run.summary is not None:
         return run
     settings = settings or Settings()
     recipe = run.recipe
     with processes(settings.device) as group:
-        return _train(run, recipe, settings, group, run.same_task(task, data), None)
+        return _train(run, recipe, settings, group, run.same_task(task, data), None, began)
 
 
 def _train(
-    run: Run, recipe: Recipe, settings: Settings, group: Processes, task: Task, about: dict[str, Any] | None
+    run: Run,
+    recipe: Recipe,
+    settings: Settings,
+    group: Processes,
+    task: Task,
+    about: dict[str, Any] | None,
+    began: float,
 ) -> Run:
-    """Train a run that is new where `about` says what to store of its data."""
+    """Train a run that is new where `about` says what to store of its data; its minutes count from `began`."""
+    extras.require("training", "matplotlib", "rich")
     new = about is not None
     if new:
         run.check_new()
@@ -135,19 +134,26 @@ def _train(
     objective.check(model)
     first = objective.metrics[0]
     optimizer = make_optimizer(model, training)
+    average = None if training.ema is None else Average(model, training.ema)
     losses = torch.zeros(training.eval_every, device=device)
     progress = Progress()
     if done := checkpoint.steps_in(run.checkpoints):
-        progress = checkpoint.restore(checkpoint.path_of(run.checkpoints, done[-1]), model, optimizer, losses)
+        last = checkpoint.path_of(run.checkpoints, done[-1])
+        progress = checkpoint.restore(last, model, optimizer, losses, average)
     if not group.first:
         torch.manual_seed(training.seed + (group.rank << 32) + progress.step)  # its own dropout
 
     examples, validation = (Examples(task, split, device) for split in (task.train, task.validation))
-    batches = Batches(len(examples), training.batch_size, training.seed, device)
+    rows = packed_rows(model, examples, training) if group.count == 1 else None
+    fit = {} if rows is None else {"fit": rows.hold}
+    batches = Batches(len(examples), training.batch_size, training.seed, device, **fit)
     group.part(batches[0])  # an error here leaves no folder behind
+    few = _few(examples, Batches(len(examples), training.batch_size, training.seed, device))
     quiet, tensorboard = settings.quiet or not group.first, settings.tensorboard and group.first
     with waiting("compiling for the GPU, a minute or so", quiet=quiet or device.type != "cuda" or not settings.compile):
-        advance, predict = steps_of(model, optimizer, examples, objective, training, device, settings, group)
+        advance, predict = steps_of(
+            model, optimizer, examples, objective, training, device, settings, group, average, rows
+        )
     report = Report(run, recipe, first, progress.step, quiet=quiet, tensorboard=tensorboard)
     group.wait()  # all have looked whether the folder is new
     if group.first and about is not None:
@@ -158,39 +164,49 @@ def _train(
         if group.first and not run.spectra():
             run.log_spectrum(progress.step, _spectrum(model))
         started = time.perf_counter() - progress.seconds
+        end = math.inf if settings.minutes is None else began + 60 * settings.minutes
         while progress.step < training.steps and not _patience_ends(progress, training):
             rate = set_rate(optimizer, training, progress.step)
             losses[progress.step % training.eval_every] = advance(group.part(batches[progress.step]))
             progress.step += 1
             report.step(progress.step, losses)
             at_end = progress.step % training.eval_every == 0 or progress.step == training.steps
-            if not at_end and not group.any(stopping):
+            if not at_end and not group.any(stopping or time.perf_counter() > end):
                 continue
             losses.copy_(group.mean(losses))  # those of all processes, also in the checkpoint
             loss = _mean_loss(losses, progress.step, training.eval_every, run, model)
             progress.seconds = time.perf_counter() - started
-            if at_end and group.first:
-                values = evaluate(predict, model, validation, objective, training.batch_size)
-                progress.stale += 1
-                if first.better(values[first.name], progress.best):
-                    progress.best_step, progress.best, progress.stale = progress.step, values[first.name], 0
-                record = {"step": progress.step, "loss": loss, "validation_loss": values.pop("loss"), **values}
-                record["rate"] = rate
-                run.log({**record, "seconds": round(progress.seconds, 3)})
-                run.log_spectrum(progress.step, _spectrum(model))
-                report.evaluated(record)
             if group.first:
-                checkpoint.save(run.checkpoints, model, optimizer, progress, losses)
+                with nullcontext() if average is None else average.applied(few(), settings.autocast(device)):
+                    if at_end:
+                        values = evaluate(predict, model, validation, objective, training.batch_size)
+                        progress.count(values[first.name], first)
+                        record = {"step": progress.step, "loss": loss, "validation_loss": values.pop("loss"), **values}
+                        record["rate"] = rate
+                        run.log({**record, "seconds": round(progress.seconds, 3)})
+                        run.log_spectrum(progress.step, _spectrum(model))
+                        report.evaluated(record)
+                checkpoint.save(run.checkpoints, model, optimizer, progress, losses, average)
             if training.patience is not None:
                 progress.stale = group.of_first(progress.stale)
             if not at_end:
-                raise InterruptedRun(
-                    f"stopped after step {progress.step}; go on with: linrnn train --resume {run.folder}"
-                )
+                stop = InterruptedRun if group.any(stopping) else TimeIsUp
+                raise stop(f"stopped after step {progress.step:,}; go on with: linrnn train --resume {run.folder}")
     if group.first:
-        _finish(run, recipe, task, objective, model, predict, progress, device, _precision(device, settings))
+        _finish(run, recipe, task, objective, model, predict, progress, device, settings.precision_on(device))
     group.wait()
     return run
+
+
+def _few(examples: Examples, batches: Batches) -> Callable[[], Iterator[tuple[Tensor, Tensor | None]]]:
+    """The same few batches of training each time."""
+
+    def take() -> Iterator[tuple[Tensor, Tensor | None]]:
+        for i in range(BATCHES):
+            inputs, lengths, _ = examples(batches[i])
+            yield inputs, lengths
+
+    return take
 
 
 def options_of(task: Task, training: Training) -> Options:
@@ -206,95 +222,6 @@ def options_of(task: Task, training: Training) -> Options:
 def _patience_ends(progress: Progress, training: Training) -> bool:
     """Whether `patience` evaluations in a row brought no improvement."""
     return training.patience is not None and progress.stale >= training.patience
-
-
-def steps_of(
-    model: Model,
-    optimizer: torch.optim.Optimizer,
-    examples: Examples,
-    objective: Objective,
-    training: Training,
-    device: torch.device,
-    settings: Settings,
-    group: Processes,
-) -> tuple[Callable[[Tensor], Tensor], Callable[..., Tensor]]:
-    """A function that trains on the examples of some indices and returns the loss, and a function that predicts."""
-    on_gpu = settings.compile and device.type == "cuda"
-    fast = group.wrap(accelerate(model, compile=on_gpu))
-    mixed = torch.autocast(device.type, torch.bfloat16, enabled=_precision(device, settings) == "bfloat16")
-    packed_length = _packed_length(model, examples, training) if group.count == 1 else None
-    packed: dict[str, int] = {} if packed_length is None else {"packed_length": packed_length}
-
-    def predict(inputs: Tensor, lengths: Tensor | None) -> Tensor:
-        with mixed:
-            return (fast if on_gpu else model)(inputs, lengths=lengths).float()  # type: ignore[no-any-return]
-
-    def advance(indices: Tensor) -> Tensor:
-        inputs, lengths, targets = examples(indices)
-        with mixed:
-            outputs = fast(inputs, lengths=lengths, **packed)
-        loss = objective.loss(outputs, targets, lengths)
-        optimizer.zero_grad()
-        loss.backward()
-        if training.clip is not None:
-            nn.utils.clip_grad_norm_(model.parameters(), training.clip)
-        optimizer.step()
-        return loss.detach()
-
-    fast.train()
-    if on_gpu and group.count == 1:
-        indices = torch.arange(training.batch_size, device=device)
-        return _captured(advance, indices, model, optimizer), _captured_prediction(predict)
-    return advance, predict
-
-
-def _captured(
-    advance: Callable[[Tensor], Tensor], indices: Tensor, model: Model, optimizer: torch.optim.Optimizer
-) -> Callable[[Tensor], Tensor]:
-    """The step as a CUDA graph. Its rehearsals leave weights, optimizer and generators as they were."""
-    generators = torch.get_rng_state(), torch.cuda.get_rng_state(indices.device)
-    weights = {name: t.clone() for name, t in model.state_dict().items()}
-    fresh = not optimizer.state
-    moments = {p: {key: t.clone() for key, t in state.items()} for p, state in optimizer.state.items()}
-    # three rehearsals: the first compiles, the second is free of what the first left
-    captured = Captured(advance, indices, rehearsals=3, before_capture=optimizer.zero_grad)
-    model.load_state_dict(weights)
-    for parameter, state in optimizer.state.items():
-        for key, tensor in state.items():
-            tensor.copy_(torch.zeros_like(tensor) if fresh else moments[parameter][key])
-    torch.set_rng_state(generators[0])
-    torch.cuda.set_rng_state(generators[1], indices.device)
-    return captured
-
-
-def _captured_prediction(predict: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The prediction as a CUDA graph, which is captured when the first batch comes; all batches have its shape."""
-    captured: list[Captured] = []
-
-    @torch.no_grad()
-    def replay(inputs: Tensor, lengths: Tensor | None) -> Tensor:
-        if not captured:
-            captured.append(Captured(predict, inputs, lengths))
-        outputs: Tensor = captured[0](inputs, lengths)
-        return outputs
-
-    return replay
-
-
-def _precision(device: torch.device, settings: Settings) -> str:
-    return settings.precision if device.type == "cuda" else "float32"
-
-
-def _packed_length(model: Model, examples: Examples, training: Training) -> int | None:
-    """The length of a row that every batch of the run fits into, packed; None if batches cannot be packed or it would
-    save too little."""
-    if examples.lengths is None or not packs(model):
-        return None
-    lengths, size = examples.lengths.cpu(), training.batch_size
-    batches = Batches(len(examples), size, training.seed, torch.device("cpu"))
-    epochs = -(-training.steps // (len(examples) // size))
-    longest = max(int(packing.packed_length(lengths[batches.of_epoch(epoch)]).max()) for epoch in range(epochs))
-    return packing.row_length(longest, size * examples.inputs.shape[1])
 
 
 def _mean_loss(losses: Tensor, step: int, every: int, run: Run, model: Model) -> float:
@@ -343,9 +270,10 @@ def _finish(
     from linrnn.training import pictures  # Matplotlib loads when it is needed
 
     test, size = Examples(task, task.test, device), recipe.training.batch_size
-    values = {"last": evaluate(predict, model, test, objective, size)}
-    checkpoint.restore_weights(checkpoint.path_of(run.checkpoints, progress.best_step), model)
-    values["best"] = evaluate(predict, model, test, objective, size)
+    values = {}
+    for which, step in (("best", progress.best_step), ("last", progress.step)):
+        checkpoint.restore_weights(checkpoint.path_of(run.checkpoints, step), model)
+        values[which] = evaluate(predict, model, test, objective, size)
     first = objective.metrics[0].name
     run.finish(
         {
@@ -371,7 +299,6 @@ def _finish(
         }
     )
     pictures.curve(run, objective.metrics[0])
-    checkpoint.restore_weights(checkpoint.path_of(run.checkpoints, progress.step), model)
     pictures.spectrum(run, model)
 
 

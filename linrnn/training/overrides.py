@@ -5,8 +5,8 @@ import difflib
 import functools
 import math
 from collections.abc import Collection, Iterable
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from linrnn.paper import presets
 from linrnn.recipes import ModelSettings, Recipe, Training, core_options, describe
@@ -78,7 +78,7 @@ def _unknown(path: str, known: Collection[str]) -> ValueError:
 
 def _parse(path: str, text: str, hint: Any) -> Any:
     """The value that a text means for a field of this type."""
-    for kind in get_args(hint) if NoneType in get_args(hint) else (hint,):
+    for kind in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
         try:
             return _read(text, kind)
         except (KeyError, ValueError):

@@ -11,6 +11,7 @@ from torch import Tensor
 from linrnn.objectives import Metric
 from linrnn.recipes import Recipe
 from linrnn.training.run import Run
+from linrnn.util import extras
 
 REFRESH = 0.5  # seconds; reading a loss from the GPU makes it wait
 
@@ -85,8 +86,6 @@ class Report:
 
 
 def _tensorboard() -> Any:
-    try:
+    with extras.needed("tensorboard=True"):
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ValueError("tensorboard: expected the package to be there: pip install 'linrnn[tensorboard]'") from error
     return SummaryWriter

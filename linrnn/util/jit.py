@@ -1,19 +1,64 @@
 """Numba's compiler, with the compiled code kept between processes where there is room for it."""
 
-import contextlib
+import functools
+import sys
+import threading
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numba
+from numba.core import event
 
 from linrnn.util.kernel_cache import KernelCache
 
 F = TypeVar("F", bound=Callable[..., Any])
+PATIENCE = 1.0  # seconds of compiling without a word
 
 
 def jit(function: F, **options: Any) -> F:
     """Compile a function that holds no lock; options are those of `numba.njit`."""
+    _announce()
     dispatcher = numba.njit(nogil=True, **options)(function)
-    with contextlib.suppress(RuntimeError):  # nowhere to keep the compiled code: compile in each process
+    try:
         dispatcher._cache = KernelCache(function)  # as `cache=True` sets Numba's own
+    except RuntimeError:  # nowhere to keep the compiled code: compile in each process
+        _warn()
     return dispatcher  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _warn() -> None:
+    warnings.warn(
+        "no folder for compiled kernels is writable, so each process compiles them again, for some seconds: set "
+        "NUMBA_CACHE_DIR to a writable folder",
+        stacklevel=3,
+    )
+
+
+@functools.cache
+def _announce() -> None:
+    event.register("numba:compile", _Notice())
+
+
+class _Notice(event.Listener):  # type: ignore[misc]
+    """Tells a terminal, once in a process, that kernels of linrnn are being compiled for longer than `PATIENCE`."""
+
+    def __init__(self) -> None:
+        self.running: list[threading.Timer] = []  # compilations inside compilations
+        self.said = False
+
+    def on_start(self, event: Any) -> None:
+        timer = threading.Timer(PATIENCE, self.say)
+        timer.daemon = True
+        self.running.append(timer)
+        ours = event.data["dispatcher"].py_func.__module__.startswith("linrnn.")
+        if ours and len(self.running) == 1 and not self.said and sys.stderr.isatty():
+            timer.start()
+
+    def on_end(self, event: Any) -> None:
+        self.running.pop().cancel()
+
+    def say(self) -> None:
+        self.said = True
+        sys.stderr.write("linrnn: compiling kernels for this CPU: a few seconds, only once\n")

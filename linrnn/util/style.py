@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from linrnn.util import extras
 from linrnn.util.files import write
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ def subplots(
     rows: int, columns: int, *, width: float = 3.6, height: float = 3.0, **options: Any
 ) -> tuple["Figure", Any]:
     """A figure and its axes (rows, columns), without touching any global state of Matplotlib."""
-    from matplotlib.figure import Figure
+    with extras.needed("a picture"):
+        from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained", dpi=150)
     axes = figure.subplots(rows, columns, squeeze=False, **options)

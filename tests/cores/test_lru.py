@@ -271,6 +271,34 @@ def test_parameters_by_name(parameterization: Parameterization, names: set[str],
     assert len(layer.recurrent_parameters()) == len(recurrent)
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_gamma_of_each_step(bidirectional: bool) -> None:
+    """`fixed`: whatever λ is learned, B is scaled by sqrt(1 - |λ|²), and ν has its gradient."""
+    made = [linrnn.LRU(3, 5, r_min=0.5, normalize=n, bidirectional=bidirectional, **FLOAT64) for n in ("fixed", False)]
+    fixed, plain = made
+    assert fixed.gamma_log is None
+    assert fixed.recurrent_names == plain.recurrent_names
+    with torch.no_grad():
+        fixed.nu_log.add_(torch.randn(5, **FLOAT64))  # far from where it started
+    nu = fixed.nu_log.detach().clone().requires_grad_()
+    gamma = (1 - torch.exp(-2 * torch.exp(nu))).sqrt()
+    learned = {name: p.detach() for name, p in fixed.learned().items()} | {"nu_log": nu}
+    expected = {**learned, "B": learned["B"] * gamma.unsqueeze(-1)}
+    u = torch.randn(2, 7, 3, **FLOAT64)
+    y, _ = fixed(u)
+    theirs, _ = torch.func.functional_call(plain, expected, (u,))
+    assert relative_error(y, theirs) < 1e-12
+    (gradient,) = torch.autograd.grad(theirs.square().sum(), nu)
+    assert relative_error(gradients(fixed, y.square().sum())["nu_log"], gradient) < 1e-10
+
+
+def test_gamma_of_each_step_needs_a_stable_core() -> None:
+    with pytest.raises(ValueError, match="normalize: expected true or false"):
+        linrnn.LRU(3, 5, normalize="fixed", parameterization="exp")
+    with pytest.raises(ValueError, match="normalize: expected true, false or 'fixed'"):
+        linrnn.LRU(3, 5, normalize="always")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("parameterization", PARAMETERIZATIONS)
 @DIRECTIONS
 def test_gradients(parameterization: Parameterization, bidirectional: bool) -> None:

@@ -25,9 +25,6 @@ CASES = [
     for bidirectional, kind in ((False, ""), (False, "lengths"), (False, "resets"), (True, ""))
     if (name, kind) != ("s4", "resets")
 ]
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.torch.jit.script.:DeprecationWarning"
-)  # PyTorch's own, in forward mode
 
 
 class Layer:

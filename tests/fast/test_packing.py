@@ -57,7 +57,7 @@ def test_lengths_that_do_not_fit_stay_inside_the_row() -> None:
 
 @pytest.mark.parametrize("kind", [{"vocabulary": 7}, {"channels": 3}], ids=["tokens", "numbers"])
 @pytest.mark.parametrize("norm", ["batch", "layer"])
-@pytest.mark.parametrize("mixing", ["glu", "half_glu"])
+@pytest.mark.parametrize("mixing", ["glu", "half_glu", "half_glu2"])
 @pytest.mark.parametrize("core", ["lru", "s5"])
 def test_equals_padding(kind: dict[str, int], norm: str, mixing: str, core: str) -> None:
     """Outputs, gradients and running statistics."""

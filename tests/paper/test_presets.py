@@ -10,8 +10,10 @@ import pytest
 
 from linrnn import recipes
 from linrnn.cores import CORES
+from linrnn.model import Model
 from linrnn.paper import presets
 from linrnn.recipes import Recipe
+from linrnn.tasks.base import Description
 from linrnn.training.overrides import override, with_core
 from tests.training.helpers import tiny_world, train_tiny
 
@@ -26,6 +28,14 @@ RINGS: dict[str, tuple[Any, Any]] = {
     "pathx": ((0.999, 0.9999), (0.999, 0.9999)),  # the first is not in the paper
 }
 TURN = 2 * math.pi
+PUBLISHED = {
+    "scifar": (512, 384, 6, 3),
+    "listops": (128, 16, 8, 8),
+    "text": (256, 192, 6, 12),
+    "retrieval": (128, 256, 6, 16),
+    "pathfinder": (192, 256, 6, 8),
+    "pathx": (128, 256, 6, 16),
+}
 SCIFAR = recipes.get("scifar")
 
 
@@ -34,8 +44,36 @@ def ring(recipe: Recipe) -> tuple[float, ...]:
 
 
 def test_the_ladder_in_order() -> None:
-    assert list(presets.PRESETS) == LADDER
-    assert presets.names() == [*LADDER, *(name for name in CORES if name != "lru")]
+    assert list(presets.LADDER) == LADDER
+    assert presets.names() == [*LADDER, *presets.SSMS, *(name for name in CORES if name != "lru")]
+
+
+@pytest.mark.parametrize("task", PUBLISHED)
+def test_published_sizes(task: str) -> None:
+    """H, P, layers and blocks of S5's commands; both states of a pair count, and the layer keeps one."""
+    recipe = recipes.get(task)
+    s5, s4d = (presets.apply(recipe, f"{name}-published") for name in ("s5", "s4d"))
+    H, P, layers, blocks = PUBLISHED[task]
+    assert (s5.model.d_model, 2 * s5.model.d_state, s5.model.depth) == (H, P, layers)
+    assert s5.model.options["blocks"] == blocks
+    least = 0.0001 if task == "pathx" else None
+    assert s5.model.options.get("dt_min") == s4d.model.options.get("dt_min") == least
+    for made in (s5, s4d):
+        assert made.model.mixing == recipe.model.mixing
+        assert made.model.options["bidirectional"] == recipe.model.options["bidirectional"]
+        Model(made.model.config(task_like(recipe)))
+    assert presets.name_of(s5) == "s5-published"
+    wider = dataclasses.replace(s5, model=dataclasses.replace(s5.model, d_state=40 * blocks))
+    assert presets.name_of(wider) is None
+
+
+def test_published_sizes_of_another_task() -> None:
+    with pytest.raises(ValueError, match="'s5-published' for scifar, listops"):
+        presets.apply(recipes.get("recall"), "s5-published")
+
+
+def task_like(recipe: Recipe) -> Description:
+    return Description(name=recipe.task, classes=2, channels=1, note="")
 
 
 @pytest.mark.parametrize("task", recipes.names())

@@ -22,9 +22,6 @@ Scan = Callable[..., tuple[Tensor, Tensor]]
 DIRECTIONS = pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
 RESETS = pytest.mark.parametrize("resets", [None, 0.4], ids=["", "resets"])
 INPUTS = (0, 1, 2)
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.torch.jit.script.:DeprecationWarning"
-)  # PyTorch's own, in forward mode
 
 
 def definition(

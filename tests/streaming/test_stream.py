@@ -31,7 +31,7 @@ LENGTH = 6
 @pytest.mark.parametrize("batch", [1, 5, 11], ids="batch {}".format)
 @pytest.mark.parametrize("pooling", ["mean", "all", "last", "none"])
 @pytest.mark.parametrize("norm", ["batch", "layer"])
-@pytest.mark.parametrize("mixing", ["glu", "half_glu"])
+@pytest.mark.parametrize("mixing", ["glu", "half_glu", "half_glu2"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_equals_the_model(
     kind: dict[str, int], mixing: str, norm: str, pooling: str, batch: int, dtype: torch.dtype

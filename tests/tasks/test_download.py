@@ -231,5 +231,5 @@ def test_without_pooch_the_error_says_what_to_install(server: str, monkeypatch: 
     import sys
 
     monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(ValueError, match="pip install pooch"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'linrnn\[train\]'"):
         download(archive(server, "good"))

@@ -227,10 +227,12 @@ def test_a_full_disk_during_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """Training stops with the system's own words, and goes on when there is space again."""
     save = checkpoint.save
 
-    def save_until_full(folder: Path, model: Model, optimizer: Any, progress: Progress, losses: Tensor) -> None:
+    def save_until_full(
+        folder: Path, model: Model, optimizer: Any, progress: Progress, losses: Tensor, average: None
+    ) -> None:
         if progress.step == 40:
             monkeypatch.setattr(os, "fsync", full_disk)
-        save(folder, model, optimizer, progress, losses)
+        save(folder, model, optimizer, progress, losses, average)
 
     monkeypatch.setattr(checkpoint, "save", save_until_full)
     with pytest.raises(OSError, match="No space left"):

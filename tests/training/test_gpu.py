@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from linrnn.training import InterruptedRun, Settings, resume
-from tests.training.helpers import interrupt_at, tiny_world, train_tiny
+from linrnn.training import InterruptedRun, Settings, checkpoint, resume
+from tests.training.helpers import interrupt_at, last_checkpoint, tiny_world, train_tiny
 
 pytestmark = [
     pytest.mark.gpu,
@@ -36,15 +36,31 @@ def test_captured_steps_and_predictions_are_as_plain_ones(core: str, tmp_path: P
         assert one["accuracy"] == pytest.approx(other["accuracy"], abs=0.1)
 
 
-def test_a_stopped_run_goes_on_to_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ema", ["none", "0.9"])
+def test_a_stopped_run_goes_on_to_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ema: str) -> None:
+    changes = ("training.steps=60", f"training.ema={ema}")
     with tiny_world():
-        whole = train_tiny(tmp_path / "whole", "training.steps=60", settings=CAPTURED)
+        whole = train_tiny(tmp_path / "whole", *changes, settings=CAPTURED)
         with monkeypatch.context() as context:
             interrupt_at(context, 33)
             with pytest.raises(InterruptedRun):
-                train_tiny(tmp_path / "parts", "training.steps=60", settings=CAPTURED)
+                train_tiny(tmp_path / "parts", *changes, settings=CAPTURED)
         parts = resume(tmp_path / "parts", CAPTURED)
     assert torch.equal(losses(whole), losses(parts))
+    assert whole.metrics()[-1]["accuracy"] == parts.metrics()[-1]["accuracy"]
+
+
+def test_averaged_weights_of_a_captured_step(tmp_path: Path) -> None:
+    """They follow from the weights of all steps, and rehearsals before the capture do not count."""
+    with tiny_world():
+        captured, plain = (
+            train_tiny(tmp_path / name, *CHANGES, "training.ema=0.9", settings=settings)
+            for name, settings in (("captured", CAPTURED), ("plain", PLAIN))
+        )
+    one, other = (checkpoint.read(last_checkpoint(run))[0] for run in (captured, plain))
+    assert float(one["average_total"]) == pytest.approx(1 - 0.9**60, rel=1e-5)
+    for name in ("average.encoder.weight", "average.head.weight", "average.blocks.0.norm.running_mean"):
+        assert (one[name] - other[name]).abs().max() < 0.05, name
 
 
 def test_the_gpu_trains_as_the_cpu(tmp_path: Path) -> None:

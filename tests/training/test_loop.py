@@ -341,7 +341,7 @@ def test_tensorboard(tmp_path: Path) -> None:
     try:
         import tensorboard  # noqa: F401
     except ImportError:
-        with pytest.raises(ValueError, match=r"tensorboard: expected .* pip install 'linrnn\[tensorboard\]'"):
+        with pytest.raises(ModuleNotFoundError, match=r"needs tensorboard.* pip install 'linrnn\[tensorboard\]'"):
             train_tiny(tmp_path / "run", settings=settings)
         assert not (tmp_path / "run").exists()
     else:

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw
+
+from linrnn.util import extras
 
 WHITE = 255
 REACH = 6  # pixels from the disc of a marker to the nearest pixel whose filter leaves the canvas, in no case more
@@ -173,6 +174,9 @@ def _dash(rules: Rules, margin: int, angle: float) -> tuple[Pixels, Pixels]:
 @functools.cache
 def _line(reach: int, y: int, x: int, width: int, radius: int) -> tuple[Pixels, Pixels]:
     """The line to (y, x) on the large canvas, reduced, and its mask: the line dilated by a disc, reduced."""
+    with extras.needed("drawing Pathfinder's images"):
+        from PIL import Image, ImageDraw
+
     canvas = Image.new("L", (4 * reach + 1, 4 * reach + 1))
     ImageDraw.Draw(canvas).line([(2 * reach, 2 * reach), (x, y)], fill=WHITE, width=width)
     lit = np.asarray(canvas) > 0
@@ -184,6 +188,8 @@ def _line(reach: int, y: int, x: int, width: int, radius: int) -> tuple[Pixels, 
 
 def _reduced(lit: NDArray[np.bool_], side: int) -> Pixels:
     """A canvas in black and white, reduced to (side, side) in 8 bits."""
+    from PIL import Image
+
     canvas = Image.fromarray(np.where(lit, WHITE, 0).astype(np.uint8))
     return np.asarray(canvas.resize((side, side), Image.Resampling.LANCZOS))
 

@@ -1,0 +1,43 @@
+"""How a run is carried out: device, compiler, precision, time. None of it is part of the recipe."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from linrnn.util.errors import wrong_value
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a run is carried out; it does not change what is learned.
+
+    Attributes:
+        device: the GPU where there is one.
+        compile: on a GPU, use torch.compile, and record the whole step as one CUDA graph.
+        precision: of activations on a GPU; weights are float32.
+        quiet: show nothing.
+        tensorboard: write TensorBoard events.
+        minutes: after which the run saves a checkpoint and stops; None to train to the end.
+    """
+
+    device: str | None = None
+    compile: bool = True
+    precision: Literal["bfloat16", "float32"] = "bfloat16"
+    quiet: bool = False
+    tensorboard: bool = False
+    minutes: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.precision not in ("bfloat16", "float32"):
+            raise wrong_value("precision", "'bfloat16' or 'float32'", repr(self.precision))
+        if self.minutes is not None and not self.minutes > 0:
+            raise wrong_value("minutes", "a time above 0", self.minutes)
+
+    def precision_on(self, device: torch.device) -> str:
+        """The precision of activations on a device; a CPU computes in float32."""
+        return self.precision if device.type == "cuda" else "float32"
+
+    def autocast(self, device: torch.device) -> torch.autocast:
+        """The context in which the model runs on a device."""
+        return torch.autocast(device.type, torch.bfloat16, enabled=self.precision_on(device) == "bfloat16")
