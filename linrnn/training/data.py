@@ -1,6 +1,8 @@
 """Examples on the device: a split lives there whole, in its compact type, and a batch is a row of indices."""
 
+import itertools
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +39,11 @@ class Examples:
         return self._inputs.tensor
 
     @property
+    def steps(self) -> tuple[int, ...]:
+        """The length of an example, in a pair of documents behind their number."""
+        return tuple(self.inputs.shape[1 : None if self.tokens else -1])
+
+    @property
     def targets(self) -> Tensor:
         """As they lie on the device, in their own units; where the split is some rows of a larger array, that array."""
         return self._targets.tensor
@@ -64,13 +71,21 @@ class Examples:
 class Batches:
     """Which examples each step takes: a new shuffle each epoch, drawn from the seed and the epoch alone.
 
-    So the batch of any step can be drawn without those before it, and a resumed run takes the same ones.
+    So the batch of any step can be drawn without those before it, and a resumed run takes the same ones. An epoch of
+    batches that do not fit, by `fit`, is shuffled again.
     """
 
-    def __init__(self, examples: int, batch_size: int, seed: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        examples: int,
+        batch_size: int,
+        seed: int,
+        device: torch.device,
+        fit: Callable[[Tensor], bool] = lambda batches: True,
+    ) -> None:
         if batch_size > examples:
             raise wrong_value("training.batch_size", f"at most {examples}, the training examples", batch_size)
-        self.examples, self.batch_size, self.seed, self.device = examples, batch_size, seed, device
+        self.examples, self.batch_size, self.seed, self.device, self.fit = examples, batch_size, seed, device, fit
         self.epoch, self.order = -1, torch.empty(0)
 
     def __getitem__(self, step: int) -> Tensor:
@@ -81,9 +96,14 @@ class Batches:
 
     def of_epoch(self, epoch: int) -> Tensor:
         """All batches of an epoch, (batches, batch_size), on the CPU."""
-        shuffled = np.random.default_rng([self.seed, epoch]).permutation(self.examples)
         batches = self.examples // self.batch_size
-        return torch.from_numpy(shuffled[: batches * self.batch_size].reshape(batches, self.batch_size))
+        for attempt in itertools.count():
+            again = [attempt] if attempt else []
+            shuffled = np.random.default_rng([self.seed, epoch, *again]).permutation(self.examples)
+            drawn = torch.from_numpy(shuffled[: batches * self.batch_size].reshape(batches, self.batch_size))
+            if self.fit(drawn):
+                break
+        return drawn
 
 
 class _Array(NamedTuple):
