@@ -28,8 +28,8 @@ class Block(nn.Module):
         H = config.d_model
         self.norm = BatchNorm(H) if config.norm == "batch" else LayerNorm(H)
         self.core = CORES[config.core](H, config.d_state, **config.options)
-        self.half = config.mixing != "glu"
-        self.mixing = nn.Linear(H, H if self.half else 2 * H)
+        self.glu = config.mixing == "glu"
+        self.mixing = nn.Linear(H, 2 * H if self.glu else H)
         self.half_glu = config.mixing == "half_glu"
         self.dropout = config.dropout
 
@@ -57,7 +57,7 @@ class Block(nn.Module):
     def gated(self, h: Tensor, y: Tensor) -> Tensor:
         """The mixing: GLU, or half-GLU, whose value is h itself, or the core's output y."""
         g = self.mixing(h)
-        return (h if self.half_glu else y) * torch.sigmoid(g) if self.half else F.glu(g, dim=-1)
+        return F.glu(g, dim=-1) if self.glu else (h if self.half_glu else y) * torch.sigmoid(g)
 
     def _drop(self, x: Tensor) -> Tensor:
         mask = self.dropout_mask(x, len(x))

@@ -1,5 +1,6 @@
 """A saved model: a folder with its weights and its config."""
 
+import functools
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import safetensors.torch
+import torch
 from torch import Tensor, nn
 
 from linrnn.util.files import sha256, write
@@ -43,7 +45,14 @@ def read_model(folder: str | os.PathLike[str], build: Callable[[dict[str, Any]],
             known = (file.metadata() or {}).get("sha256")
         if known not in (None, sha256(weights)):  # None: written by others
             raise RuntimeError("its checksum is another, it is damaged")
-        model.load_state_dict(weights, assign=True)  # in the precision in which they were saved
+        model.load_state_dict(_alike(weights), assign=True)  # in the precision in which they were saved
     except (safetensors.SafetensorError, RuntimeError) as error:
         raise ValueError(f"folder: expected the weights of {CONFIG} in {folder / WEIGHTS}: {error}") from error
     return model
+
+
+def _alike(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Numbers of different precision in the highest one of them, as of published weights."""
+    numbers = [tensor.dtype for tensor in weights.values() if tensor.is_floating_point()]
+    widest = functools.reduce(torch.promote_types, numbers) if numbers else None
+    return {name: tensor.to(widest) if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
