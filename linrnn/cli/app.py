@@ -14,6 +14,7 @@ from linrnn.cli import bench as cli_bench
 from linrnn.cli import data as cli_data
 from linrnn.cli import figure as cli_figure
 from linrnn.cli import predict as cli_predict
+from linrnn.cli import publish as cli_publish
 from linrnn.cli import runs as cli_runs
 from linrnn.cli import sweep as cli_sweep
 from linrnn.cli import table as cli_table
@@ -32,6 +33,7 @@ app.add_typer(cli_data.app, name="data")
 app.add_typer(cli_bench.app, name="bench")
 app.command()(cli_train.train)
 app.command("eval")(cli_runs.evaluate_run)
+app.command()(cli_publish.publish)
 app.command()(cli_predict.predict)
 app.command()(cli_predict.generate)
 app.command()(cli_sweep.sweep)

@@ -15,10 +15,10 @@ from rich.table import Table
 from linrnn import training
 from linrnn.cli.console import bars, log, out, say
 from linrnn.cli.runs import Device, RunFolder, Weights
+from linrnn.export.published import open_run
 from linrnn.tasks import files
 from linrnn.training import prediction
 from linrnn.training.prediction import Predictions
-from linrnn.training.run import Run
 from linrnn.util import files as disk
 from linrnn.util.errors import wrong_value
 
@@ -47,7 +47,7 @@ def predict(
     """
     if file is not None and file.suffix not in (".csv", ".npz"):
         raise wrong_value("--out", "a name that ends in .csv or .npz", file)
-    trained = Run.open(run)
+    trained = open_run(run)
     where = training.Processes().device(device)
     with bars(log, f"reading {escape(str(data))}"):
         new = files.read_new(data, trained.description)
@@ -126,7 +126,7 @@ def generate(
 
     **Example**: `linrnn train book.txt`, then `linrnn generate runs/book-lru --prompt "Once" --length 500`
     """
-    trained = Run.open(run)
+    trained = open_run(run)
     task = trained.description
     if task.kind != "language" or task.vocabulary is None:
         raise wrong_value("run", "a model of language", f"one of {task.kind}")

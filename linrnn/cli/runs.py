@@ -13,8 +13,9 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
-from linrnn import training
+from linrnn import tasks, training
 from linrnn.cli.console import out, say
+from linrnn.export.published import open_run
 from linrnn.model import Model
 from linrnn.objectives import Metric, Objective
 from linrnn.paper import presets
@@ -43,17 +44,26 @@ SORTS = tuple(name for name in COLUMNS if name not in ("state",))
 
 
 def evaluate_run(
-    run: RunFolder, split: Split = "test", weights: Weights = "best", device: Device = None, data: Data = None
+    run: RunFolder,
+    split: Split = "test",
+    weights: Weights = "best",
+    device: Device = None,
+    data: Data = None,
+    count: Annotated[
+        int | None, typer.Option("--examples", min=1, help="The first N only.  [default: all]", metavar="N")
+    ] = None,
 ) -> None:
-    """The metrics and the loss of a run's weights on a split.
+    """The metrics and the loss of a run's weights on a split; or of weights that `linrnn publish` wrote.
 
     **Examples**
+
+    - `linrnn eval pretrained/listops --examples 500`
 
     - `linrnn eval runs/recall-lru --split validation`
     - `linrnn eval runs/mine --data measurements.npz`: where the data is now
     """
-    loaded = _load(run, split, weights, device, data)
-    size = Run.open(run).recipe.training.batch_size
+    loaded = _load(run, split, weights, device, data, count)
+    size = open_run(run).recipe.training.batch_size
     model = loaded.model
     values = evaluate(lambda x, n: model(x, lengths=n), model, loaded.examples, loaded.objective, size)
     first, *others = loaded.objective.metrics
@@ -63,7 +73,7 @@ def evaluate_run(
     else:
         said = f"{first.words} {first.text(values[first.name])} on {len(loaded.examples):,} {split} examples"
     out.print(", ".join([said, *words, f"loss {values['loss']:.4f}", loaded.where]))
-    for name, guess in guesses(loaded.task, getattr(loaded.task, split)).items():
+    for name, guess in guesses(loaded.task, loaded.split).items():
         out.print(f"  [dim]{name}: {_words(loaded.objective.metrics, guess)}")
 
 
@@ -285,20 +295,32 @@ def stream(
 @dataclass(frozen=True)
 class _Loaded:
     task: Any
+    split: tasks.Split
     model: Model
     examples: Examples
     objective: Objective
     where: str  # which weights these are, in words
 
 
-def _load(folder: Path, split: str, weights: Literal["best", "last"], device: str | None, data: Path | None) -> _Loaded:
-    """A run's model in eval mode, the examples of a split, and what was learned."""
-    run = Run.open(folder)
+def _load(
+    folder: Path,
+    split: str,
+    weights: Literal["best", "last"],
+    device: str | None,
+    data: Path | None,
+    count: int | None = None,
+) -> _Loaded:
+    """A run's model in eval mode, the first examples of a split (None: all), and what was learned."""
+    run = open_run(folder)
     place = training.Processes().device(device)
     words = f"{weights} weights, after step {run.step(weights):,}"
     task = run.task(data)
-    examples = Examples(task, getattr(task, split), place)
-    return _Loaded(task, run.model(weights).to(place), examples, run.objective(place), words)
+    part: tasks.Split = getattr(task, split)
+    if count is not None and count < len(part):
+        lengths = None if part.lengths is None else part.lengths[:count]
+        part = tasks.Split(part.inputs[:count], lengths, part.targets[:count])
+    examples = Examples(task, part, place)
+    return _Loaded(task, part, run.model(weights).to(place), examples, run.objective(place), words)
 
 
 def _words(metrics: Sequence[Metric], values: dict[str, float]) -> str:

@@ -4,6 +4,7 @@ The file of the weights holds the config, too, so that one atomic write decides 
 people and other programs: it agrees with the weights, or loading is refused.
 """
 
+import functools
 import hashlib
 import json
 import os
@@ -50,7 +51,7 @@ def read_model(folder: str | os.PathLike[str], build: Callable[[dict[str, Any]],
     config = _config(folder, about, digest)
     try:
         model = build_to_fit(build, config, weights)
-        model.load_state_dict(weights, assign=True)  # in the precision in which they were saved
+        model.load_state_dict(_alike(weights), assign=True)  # in the precision in which they were saved
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"folder: expected a model's config in {folder / CONFIG}, got one that fits none: {error}"
@@ -119,3 +120,10 @@ def _read_config(path: Path) -> dict[str, Any]:
 def _digest(path: Path) -> str:
     """The checksum of a file; no text where there is none."""
     return hashlib.sha256(plain(path).read_bytes()).hexdigest() if path.exists() else ""
+
+
+def _alike(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Numbers of different precision in the highest one of them, as of published weights."""
+    numbers = [tensor.dtype for tensor in weights.values() if tensor.is_floating_point()]
+    widest = functools.reduce(torch.promote_types, numbers) if numbers else None
+    return {name: tensor.to(widest) if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
