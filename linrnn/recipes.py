@@ -301,7 +301,7 @@ def _paper(
 
 
 # The paper tuned the base rates and gives the one of sCIFAR only: the others are S5's published rates. ListOps is an
-# exception, by our own runs (docs/reproduce.md): its rate, a ring up to .9999 with small phases, and 16 eigenvalues
+# exception, by our own runs (docs/paper/reproduce): its rate, a ring up to .9999 with small phases, and 16 eigenvalues
 # that start at almost 1 and can count brackets. The paper has the ring [0, .99] and all phases.
 _SCIFAR: dict[str, Any] = {
     "H": 512, "N": 384, "iterations": 180_000, "batch": 50, "rate": 0.004, "factor": 0.25, "dropout": 0.1,

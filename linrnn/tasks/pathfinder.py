@@ -21,7 +21,7 @@ from linrnn.tasks.base import GENERATED, LRA_RELEASE, SPLITS, Progress, Source
 from linrnn.tasks.store import Draft
 from linrnn.util import extras
 from linrnn.util.errors import wrong_value
-from linrnn.util.files import DAMAGE, plain
+from linrnn.util.files import DAMAGE, FAULTS, plain
 
 SIZES = (160_000, 20_000, 20_000)
 LEVEL = "curv_contour_length_14"
@@ -136,6 +136,10 @@ def _rows(path: Path) -> list[list[str]]:
         raise wrong_value(str(path), "lines of text, or a NumPy array of text (images, fields)", error) from error
 
 
+class _WrongSizeError(ValueError):
+    """An image that is not damaged, but of other data."""
+
+
 def _images(entries: list[Entry], size: int, folder: Path, what: str, progress: Progress) -> Iterator[Example]:
     """The images one by one, with their labels, but those that are damaged; more than a handful is an error."""
     damaged = 0
@@ -144,35 +148,37 @@ def _images(entries: list[Entry], size: int, folder: Path, what: str, progress: 
             plain(path, folder)
         try:
             pixels = _pixels(path, size)
-        except (OSError, *DAMAGE) as error:
+        except _WrongSizeError:
+            raise
+        except FAULTS as error:
             damaged += 1
             if damaged > min(DAMAGED, len(entries) // 100):
                 raise wrong_value(
                     str(path), "a PNG image", f"one that is damaged, as {damaged - 1} before ({error})"
                 ) from error
         else:
-            if pixels.shape != (size, size):
-                raise wrong_value(str(path), f"{size}×{size} pixels", "×".join(map(str, pixels.shape[::-1])))
             yield pixels.reshape(size**2, 1), label
         if done % BLOCK == 0 or done == len(entries):
             progress(what, done, len(entries))
 
 
 def _pixels(path: Path, size: int) -> NDArray[np.uint8]:
-    """The grey levels of a PNG image, and of no other: an EPS file would reach Ghostscript. Only images of the right
-    size are decoded."""
+    """The grey levels of a PNG image, and of no other: an EPS file would reach Ghostscript. An image of another size is
+    not decoded."""
     with extras.needed("reading images"):
         from PIL import Image
 
-    with warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning):
-        try:
-            with Image.open(path, formats=("PNG",)) as image:
-                if image.size != (size, size):
-                    return np.broadcast_to(np.uint8(0), image.size[::-1])
-                return np.asarray(image.convert("L"))
-        except Image.DecompressionBombError:
-            width, height = (int.from_bytes(path.read_bytes()[at : at + 4]) for at in (16, 20))
-            return np.broadcast_to(np.uint8(0), (height, width))
+    expected = f"{size}×{size} pixels"
+    try:
+        with (
+            warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning),
+            Image.open(path, formats=("PNG",)) as image,
+        ):
+            if image.size != (size, size):
+                raise _WrongSizeError(str(wrong_value(str(path), expected, "×".join(map(str, image.size)))))
+            return np.asarray(image.convert("L"))
+    except Image.DecompressionBombError as error:
+        raise _WrongSizeError(str(wrong_value(str(path), expected, f"far more: {error}"))) from error
 
 
 def _store(draft: Draft, split: str, size: int, examples: int, images: Iterator[Example]) -> None:

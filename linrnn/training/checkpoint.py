@@ -18,13 +18,14 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from linrnn.model import Model
+from linrnn.model import Model, ModelConfig
 from linrnn.objectives import Metric
 from linrnn.recipes import Recipe
 from linrnn.training.average import Average, averaged
 from linrnn.training.optimizer import named
 from linrnn.util.errors import wrong_value
 from linrnn.util.files import json_object, sha256, write
+from linrnn.util.saved import build_to_fit
 
 FORMAT = "linrnn checkpoint 2"
 FIRST = "linrnn checkpoint 1"  # without a recipe; its checksum, if it has one, is of names and numbers only
@@ -74,7 +75,8 @@ def save(
     for name, state in named(model, optimizer).items():
         tensors |= {f"optimizer.{name}.{key}": value for key, value in state.items()}
     if average is not None:
-        tensors |= {f"average.{name}": tensor for name, tensor in (average.sums | average.buffers).items()}
+        tensors |= {f"average.{name}": tensor for name, tensor in average.sums.items()}
+        tensors |= {f"average_buffers.{name}": tensor for name, tensor in average.buffers.items()}
         tensors["average_total"] = average.total
     tensors["losses"] = losses
     tensors["generator.cpu"] = torch.get_rng_state()
@@ -93,6 +95,12 @@ def save(
 
 def read(path: Path) -> tuple[dict[str, Tensor], Progress]:
     """The tensors and the progress of a checkpoint."""
+    tensors, metadata = _read(path)
+    return tensors, _progress(path, metadata)
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and what is written beside them, both as the checksum says."""
     with _opened(path) as (file, metadata):
         names = file.keys()
         tensors = {name: file.get_tensor(name) for name in names}
@@ -103,20 +111,13 @@ def read(path: Path) -> tuple[dict[str, Tensor], Progress]:
             right = known in (None, sha256(tensors))  # None: written before there were checksums
         if not right:
             raise _damaged(path, "its checksum is another")
-        return tensors, _progress(path, metadata)
+        _progress(path, metadata)
+        return tensors, metadata
 
 
 def best_step(path: Path) -> int:
-    """Where validation was best when a checkpoint was written; its tensors are not read."""
-    with _opened(path) as (_, metadata):
-        return _progress(path, metadata).best_step
-
-
-def recipe_of(path: Path) -> dict[str, Any] | None:
-    """The recipe of the run that wrote a checkpoint, as `Recipe.to_dict` gave it; None if it does not say."""
-    with _opened(path) as (_, metadata):
-        text = metadata.get("recipe", "null")
-        return None if text == "null" else json_object(text)
+    """Where validation was best when a checkpoint was written."""
+    return read(path)[1].best_step
 
 
 @contextmanager
@@ -153,14 +154,29 @@ def _progress(path: Path, metadata: Mapping[str, str]) -> Progress:
     return progress
 
 
-def restore_weights(path: Path, model: Model) -> None:
-    """Set the weights to those of a checkpoint that are evaluated: the averaged ones where there are any."""
+def weights_of(path: Path) -> dict[str, Tensor]:
+    """The weights in a checkpoint that are evaluated, by their names in the model: the averages, if there are any."""
     tensors, _ = read(path)
+    weights = _under("model", tensors)
     if "average_total" in tensors:
-        average = _under("average", tensors)
-        sums = {name: average[name] for name, _ in model.named_parameters() if name in average}
-        tensors = {f"model.{name}": t for name, t in (average | averaged(sums, tensors["average_total"])).items()}
-    _set_weights(path, model, tensors)
+        weights |= averaged(_under("average", tensors), tensors["average_total"]) | _under("average_buffers", tensors)
+    return weights
+
+
+def restore_weights(path: Path, model: Model) -> None:
+    """Set the weights to those of a checkpoint."""
+    _set_weights(path, model, weights_of(path))
+
+
+def build(path: Path, config: ModelConfig) -> Model:
+    """The model of this config with the weights of a checkpoint; nothing large is allocated where they do not fit."""
+    weights = weights_of(path)
+    try:
+        model = build_to_fit(lambda fields: Model(ModelConfig(**fields)), vars(config), weights)
+    except RuntimeError as error:
+        raise ValueError(f"{path}: expected weights that fit the run's config: {error}") from error
+    _set_weights(path, model, weights)
+    return model
 
 
 def restore(
@@ -168,7 +184,7 @@ def restore(
 ) -> Progress:
     """Set all that training needs to what a checkpoint holds."""
     tensors, progress = read(path)
-    _set_weights(path, model, tensors)
+    _set_weights(path, model, _under("model", tensors))
     try:
         if losses.shape != tensors["losses"].shape:
             expected = f"a config.json with training.eval_every={len(tensors['losses'])}"
@@ -176,8 +192,7 @@ def restore(
         losses.copy_(tensors["losses"])
         if average is not None:
             for name, saved in _under("average", tensors).items():
-                if name in average.sums:
-                    average.sums[name].copy_(saved)
+                average.sums[name].copy_(saved)
             average.total.copy_(tensors["average_total"])
         for name, parameter in model.named_parameters():
             state: dict[str, Any] = _under(f"optimizer.{name}", tensors)
@@ -193,9 +208,10 @@ def restore(
 
 def check_recipe(path: Path, recipe: Recipe) -> None:
     """Raise ValueError, with the first field that differs, unless the checkpoint was written by this recipe."""
-    stored = recipe_of(path)
-    if stored is None:  # written by an earlier version
+    text = _read(path)[1].get("recipe", "null")
+    if text == "null":  # written by an earlier version
         return
+    stored = json_object(text)
     before, now = (_flat(one.to_dict()) for one in (Recipe.from_dict(stored), recipe))
     for name in {**before, **now}:
         if before.get(name) != now.get(name):
@@ -223,16 +239,17 @@ def _damaged(path: Path, why: object) -> ValueError:
 
 
 def _best_of(path: Path) -> int:
-    """The best step when a checkpoint was written; 0 where it cannot be read."""
+    """The best step when a checkpoint was written, from its header alone; 0 where that cannot be read."""
     try:
-        return best_step(path)
+        with _opened(path) as (_, metadata):
+            return _progress(path, metadata).best_step
     except ValueError:
         return 0
 
 
-def _set_weights(path: Path, model: Model, tensors: dict[str, Tensor]) -> None:
+def _set_weights(path: Path, model: Model, weights: dict[str, Tensor]) -> None:
     try:
-        model.load_state_dict(_under("model", tensors))
+        model.load_state_dict(weights)
     except RuntimeError as error:
         raise ValueError(f"{path}: expected weights that fit the run's config.json: {error}") from error
 

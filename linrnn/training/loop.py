@@ -63,12 +63,13 @@ def train(
         out: the folder.
         settings: how the run is carried out.
         task: the examples; None for the recipe's task of that name.
-        data, options: where `task` was read from and how, as of `linrnn.tasks.files.open_data`; the run stores both for
-            `linrnn eval` and `linrnn train --resume`.
+        data: the file or folder from which `task` was read, which the run stores for `linrnn eval` and
+            `linrnn train --resume`.
+        options: how it was read: the options of `linrnn.tasks.files.open_data`.
 
     Example:
         >>> run = linrnn.train(linrnn.recipes.get("recall"), out="runs/first")
-        >>> run.summary["test"]["best"]
+        >>> accuracy = run.summary["test"]["best"]
         >>> run = linrnn.train(linrnn.recipes.suggest(task), task=task, out="runs/mine")
     """
     began = time.perf_counter()
@@ -133,6 +134,10 @@ def _train(
     training = recipe.training
     commit()  # now, not that of the code as it may be when the run ends
     device = group.device(settings.device)
+    done = checkpoint.steps_in(run.checkpoints)
+    last = checkpoint.path_of(run.checkpoints, done[-1]) if done else None
+    if last is not None:
+        checkpoint.check_recipe(last, recipe)
     torch.manual_seed(training.seed)
     model = Model(recipe.model.config(task)).to(device)
     options = options_of(task, training)
@@ -144,9 +149,7 @@ def _train(
     average = None if training.ema is None else Average(model, training.ema)
     losses = torch.zeros(training.eval_every, device=device)
     progress = Progress()
-    if done := checkpoint.steps_in(run.checkpoints):
-        last = checkpoint.path_of(run.checkpoints, done[-1])
-        checkpoint.check_recipe(last, recipe)
+    if last is not None:
         progress = checkpoint.restore(last, model, optimizer, losses, average)
     if not group.first:
         torch.manual_seed(training.seed + (group.rank << 32) + progress.step)  # its own dropout
@@ -280,18 +283,19 @@ def _finish(
 
     test, size = Examples(task, task.test, device), recipe.training.batch_size
     first = objective.metrics[0].name
-    checkpoint.restore_weights(checkpoint.path_of(run.checkpoints, progress.step), model)  # averaged, if they are
-    values = {"last": evaluate(predict, model, test, objective, size)}
-    last = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    best_step, validation, lost = progress.best_step, progress.best, {}
-    try:
-        checkpoint.restore_weights(checkpoint.path_of(run.checkpoints, best_step), model)
-        values["best"] = evaluate(predict, model, test, objective, size)
-    except (ValueError, OSError) as error:
-        warnings.warn(f"the last weights stand for the best ones, which cannot be read: {error}", stacklevel=2)
-        values["best"], best_step, lost = values["last"], progress.step, {"best_lost": str(error)}
-        validation = next((record[first] for record in run.metrics() if record["step"] == progress.step), None)
-    model.load_state_dict(last)
+    best_step, validation, values, lost = progress.best_step, progress.best, dict[str, dict[str, float]](), {}
+    for which, step in (("best", best_step), ("last", progress.step)):
+        try:
+            checkpoint.restore_weights(checkpoint.path_of(run.checkpoints, step), model)
+        except (ValueError, OSError) as error:
+            if step == progress.step:
+                raise
+            warnings.warn(f"the last weights stand for the best ones, which cannot be read: {error}", stacklevel=2)
+            best_step, lost = progress.step, {"best_lost": str(error)}
+            validation = next((record[first] for record in run.metrics() if record["step"] == progress.step), None)
+        else:
+            values[which] = evaluate(predict, model, test, objective, size)
+    values.setdefault("best", values["last"])
     run.finish(
         {
             "task": recipe.task,

@@ -179,8 +179,8 @@ class Run:
             >>> model = linrnn.Run.open("runs/mine").model()
             >>> model.save("my-model")
         """
-        model = Model(self._config())
-        checkpoint.restore_weights(checkpoint.path_of(self.checkpoints, self.step(weights)), model)
+        path = checkpoint.path_of(self.checkpoints, self.step(weights))
+        model = checkpoint.build(path, self._config())
         return model.eval()
 
     def _config(self) -> ModelConfig:

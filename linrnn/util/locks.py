@@ -1,22 +1,23 @@
 """Locks between processes. The system gives a lock back when its process ends, however it ends."""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-try:
+if sys.platform == "win32":
+    import msvcrt
+else:
     import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 FAR = 1 << 30  # the byte that is locked on Windows, behind the end of the file: others can still read the file
 
 
 @contextmanager
-def locked(path: Path, busy: str, *, remove: bool = False) -> Iterator[None]:
-    """Hold the lock of a file, which is made where there is none; if another process holds it: ValueError(busy).
+def locked(path: Path, busy: str | None = None, *, remove: bool = False) -> Iterator[None]:
+    """Hold the lock of a file, which is made where there is none; if another process holds it: ValueError(busy), or,
+    without `busy`, wait.
 
     With `remove` the file is there for the lock only, and goes with it. On a file system without locks nothing is held.
     """
@@ -51,17 +52,15 @@ def _is(file: int, path: Path) -> bool:
         return False
 
 
-def _lock(file: int, busy: str) -> None:
+def _lock(file: int, busy: str | None) -> None:
     try:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        import msvcrt
-
-        windows: Any = msvcrt
-        os.lseek(file, FAR, os.SEEK_SET)
-        windows.locking(file, windows.LK_NBLCK, 1)
+        if sys.platform == "win32":
+            os.lseek(file, FAR, os.SEEK_SET)
+            msvcrt.locking(file, msvcrt.LK_LOCK if busy is None else msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if busy is None else fcntl.LOCK_NB))
     except (BlockingIOError, PermissionError) as error:
-        raise ValueError(busy) from error
+        if busy is not None:
+            raise ValueError(busy) from error
     except OSError:
         pass
