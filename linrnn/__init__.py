@@ -1,8 +1,9 @@
 """Deep linear recurrent networks for long sequences."""
 
-from linrnn import recipes, tasks
+from linrnn import nn, online, recipes, tasks
 from linrnn.cores import DLR, GRU, LRU, LSTM, RNN, S4, S4D, S5, Core, diagonalize, real_form, register_core
 from linrnn.model import Model, ModelConfig, ModelState
+from linrnn.nn import param_groups
 from linrnn.recipes import register_task
 from linrnn.recurrence import scan, scan_planes
 from linrnn.streaming import Stream
@@ -30,6 +31,9 @@ __all__ = [
     "Task",
     "diagonalize",
     "load",
+    "nn",
+    "online",
+    "param_groups",
     "real_form",
     "recipes",
     "register_core",

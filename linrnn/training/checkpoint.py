@@ -75,7 +75,8 @@ def save(
     for name, state in named(model, optimizer).items():
         tensors |= {f"optimizer.{name}.{key}": value for key, value in state.items()}
     if average is not None:
-        tensors |= {f"average.{name}": tensor for name, tensor in (average.sums | average.buffers).items()}
+        tensors |= {f"average.{name}": tensor for name, tensor in average.sums.items()}
+        tensors |= {f"average_buffers.{name}": tensor for name, tensor in average.buffers.items()}
         tensors["average_total"] = average.total
     tensors["losses"] = losses
     tensors["generator.cpu"] = torch.get_rng_state()
@@ -153,28 +154,29 @@ def _progress(path: Path, metadata: Mapping[str, str]) -> Progress:
     return progress
 
 
+def weights_of(path: Path) -> dict[str, Tensor]:
+    """The weights in a checkpoint that are evaluated, by their names in the model: the averages, if there are any."""
+    tensors, _ = read(path)
+    weights = _under("model", tensors)
+    if "average_total" in tensors:
+        weights |= averaged(_under("average", tensors), tensors["average_total"]) | _under("average_buffers", tensors)
+    return weights
+
+
 def restore_weights(path: Path, model: Model) -> None:
-    """Set the weights to those of a checkpoint that are evaluated: the averaged ones where there are any."""
-    _set_weights(path, model, _evaluated(read(path)[0], model))
+    """Set the weights to those of a checkpoint."""
+    _set_weights(path, model, weights_of(path))
 
 
 def build(path: Path, config: ModelConfig) -> Model:
     """The model of this config with the weights of a checkpoint; nothing large is allocated where they do not fit."""
-    tensors, _ = read(path)
+    weights = weights_of(path)
     try:
-        model = build_to_fit(lambda fields: Model(ModelConfig(**fields)), vars(config), _under("model", tensors))
+        model = build_to_fit(lambda fields: Model(ModelConfig(**fields)), vars(config), weights)
     except RuntimeError as error:
         raise ValueError(f"{path}: expected weights that fit the run's config: {error}") from error
-    _set_weights(path, model, _evaluated(tensors, model))
+    _set_weights(path, model, weights)
     return model
-
-
-def _evaluated(tensors: dict[str, Tensor], model: Model) -> dict[str, Tensor]:
-    if "average_total" not in tensors:
-        return _under("model", tensors)
-    average = _under("average", tensors)
-    sums = {name: average[name] for name, _ in model.named_parameters() if name in average}
-    return average | averaged(sums, tensors["average_total"])
 
 
 def restore(
@@ -190,8 +192,7 @@ def restore(
         losses.copy_(tensors["losses"])
         if average is not None:
             for name, saved in _under("average", tensors).items():
-                if name in average.sums:
-                    average.sums[name].copy_(saved)
+                average.sums[name].copy_(saved)
             average.total.copy_(tensors["average_total"])
         for name, parameter in model.named_parameters():
             state: dict[str, Any] = _under(f"optimizer.{name}", tensors)
