@@ -2,8 +2,8 @@
 
     python benchmarks/precision.py [RUN RUN ...] [--out docs/pictures/precision.png]
 
-By default ListOps in full, from eigenvalues up to .9999 with phases up to π/10 and without counters (docs/reproduce.md
-has the settings), in bfloat16 and with `--precision float32`, where PyTorch was told to take TF32 for its products
+By default ListOps in full, from eigenvalues up to .9999 with phases up to π/10 and without counters (docs/paper has the
+settings), in bfloat16 and with `--precision float32`, where PyTorch was told to take TF32 for its products
 (`TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1`).
 """
 

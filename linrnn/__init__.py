@@ -6,9 +6,10 @@ import sys
 if "torch" not in sys.modules:  # threads that wait for each other must not take cores from other work
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from linrnn import recipes, tasks
+from linrnn import nn, online, recipes, tasks
 from linrnn.cores import DLR, GRU, LRU, LSTM, RNN, S4, S4D, S5, Core, diagonalize, real_form, register_core
 from linrnn.model import Model, ModelConfig, ModelState
+from linrnn.nn import param_groups
 from linrnn.recipes import register_task
 from linrnn.recurrence import scan, scan_planes
 from linrnn.streaming import Stream
@@ -36,6 +37,9 @@ __all__ = [
     "Task",
     "diagonalize",
     "load",
+    "nn",
+    "online",
+    "param_groups",
     "real_form",
     "recipes",
     "register_core",

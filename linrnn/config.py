@@ -10,6 +10,9 @@ from torch import Tensor
 from linrnn.cores import CORES
 from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
 
+Norm = Literal["batch", "layer"]
+Mixing = Literal["glu", "half_glu", "half_glu2"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
@@ -76,8 +79,8 @@ class Architecture:
     depth: int = 6
     core: str = "lru"
     options: Mapping[str, Any] = field(default_factory=dict)
-    mixing: Literal["glu", "half_glu", "half_glu2"] = "glu"
-    norm: Literal["batch", "layer"] = "batch"
+    mixing: Mixing = "glu"
+    norm: Norm = "batch"
     dropout: float = 0.0
     pooling: Literal["mean", "all", "last", "none"] = "mean"
 

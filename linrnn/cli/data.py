@@ -114,9 +114,9 @@ def make(
         raise _no_way("can be generated", source, [s for s in tasks.TASKS.values() if s.make])
     sizes = source.examples if examples is None else _sizes(examples)
     started = time.perf_counter()
-    draft = store.Draft(source.name, {"make": source.name, "version": source.version, "seed": seed, "sizes": sizes})
-    with _progress("the same command goes on where it stopped") as progress:
-        source.make(draft, sizes, seed, progress)
+    settings = {"make": source.name, "version": source.version, "seed": seed, "sizes": sizes}
+    with _progress("the same command goes on where it stopped") as progress, store.writing(source.name):
+        source.make(store.Draft(source.name, settings), sizes, seed, progress)
     _report(source, time.perf_counter() - started)
 
 
@@ -238,7 +238,11 @@ def _size(name: str) -> int:
 def _import(source: Source, path: Path) -> None:
     assert source.read is not None
     started = time.perf_counter()
-    with _progress() as progress, archive.unpacked(path, source.members, source.name, progress) as folder:
+    with (
+        _progress() as progress,
+        store.writing(source.name),
+        archive.unpacked(path, source.members, source.name, progress) as folder,
+    ):
         draft = store.Draft(source.name)
         try:
             source.read(folder, draft, progress)

@@ -44,7 +44,7 @@ def figure(
 
     - `linrnn figure list`: what there is
     - `linrnn figure gain --quick`
-    - `linrnn figure all --out docs/figures`
+    - `linrnn figure all --out figures`
     - `linrnn figure depth runs/recall-lru`: an animation of a run's eigenvalues
     """
     if name not in (*experiments.FIGURES, "all", "list", "depth"):

@@ -20,7 +20,8 @@ class DLR(ssm.DiagonalSSM):
         d_model: H, the number of features.
         d_state: N, the number of complex states of each feature, of 2N that come in conjugate pairs.
         init: the spectrum in continuous time it starts from: `lin`, `inv` or `legs`, as in `linrnn.spectrum.s4d`.
-        dt_min, dt_max: the step size of each feature, with which λ starts, is log-uniform between these.
+        dt_min: the smallest step size of a feature at the start; step sizes are log-uniformly distributed.
+        dt_max: the largest step size at the start.
         bidirectional: a second convolution runs from the end; only C is its own.
 
     The state is (batch, 2, H, N), the real and imaginary parts, in float32 or better.

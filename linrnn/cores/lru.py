@@ -24,7 +24,8 @@ class LRU(Core):
     Args:
         d_model: H, the number of features.
         d_state: N, the number of complex states.
-        r_min, r_max: eigenvalues start uniformly distributed on the ring between these radii.
+        r_min: the inner radius of the ring on which eigenvalues start, uniformly distributed.
+        r_max: the outer radius.
         max_phase: phases start between 0 and this angle.
         counters: the number of eigenvalues that start close to 1 instead: these states sum over thousands of steps.
         parameterization: what is learned of Λ. `stable_exp`: log ν and log θ of λ = exp(-ν + iθ), so that |λ| < 1

@@ -45,7 +45,8 @@ class S4(Core):
     Args:
         d_model: H, the number of features.
         d_state: N, the number of complex states of each feature, of 2N that come in conjugate pairs.
-        dt_min, dt_max: Δ starts log-uniformly distributed between these.
+        dt_min: the smallest Δ at the start; Δ starts log-uniformly distributed.
+        dt_max: the largest Δ at the start.
         bidirectional: a second convolution runs from the end; only C is its own.
 
     The state is (batch, 2, H, N), the real and imaginary parts, in float32 or better. There are no resets: a

@@ -31,7 +31,8 @@ class S4D(ssm.DiagonalSSM):
         discretization: `zoh` or `bilinear`.
         input_multiplier: `exact`, B̄ as above; `first_order`, its expansion Δ·B.
         decoupled: the Δ of B̄ is a parameter of its own, which starts equal to that of λ.
-        dt_min, dt_max: Δ starts log-uniformly distributed between these.
+        dt_min: the smallest Δ at the start; Δ starts log-uniformly distributed.
+        dt_max: the largest Δ at the start.
         bidirectional: a second convolution runs from the end; only C is its own.
 
     The state is (batch, 2, H, N), the real and imaginary parts, in float32 or better. With `resets` the states of all

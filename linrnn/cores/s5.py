@@ -29,7 +29,8 @@ class S5(LRU):
         d_state: N, the number of complex states, of 2N that come in conjugate pairs.
         blocks: of HiPPO-LegS on the diagonal, each with N/blocks of the states.
         discretization: `zoh` (zero-order hold) or `bilinear`.
-        dt_min, dt_max: Δ starts log-uniformly distributed between these.
+        dt_min: the smallest Δ at the start; Δ starts log-uniformly distributed.
+        dt_max: the largest Δ at the start.
         bidirectional: a second scan runs from the end; it has a C of its own, the rest is shared.
 
     The state is (batch, 2, N), the real and imaginary parts, in float32 or better.

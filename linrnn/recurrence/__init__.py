@@ -95,7 +95,9 @@ def scan_planes(
         u: (batch, length, 2, N) in float32, bfloat16, float16 or float64, the dtype of the states in memory.
         lam: (2, N) in float32, or float64 for a float64 `u`, the dtype of the state during the scan.
         initial: (batch, 2, N) in the dtype of `lam`; zero if None.
-        reverse, resets, group: as in `scan`.
+        reverse: as in `scan`.
+        resets: as in `scan`.
+        group: as in `scan`.
 
     Returns:
         states: (batch, length, 2, N) in the dtype of `u`; final: (batch, 2, N) in the dtype of `lam`.

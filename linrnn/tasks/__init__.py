@@ -23,6 +23,7 @@ TASKS: dict[str, Source] = {
         scifar.SOURCE,
         scifar_grey.SOURCE,
         listops.SOURCE,
+        listops.SOURCE_FRESH,
         text.SOURCE,
         retrieval.SOURCE,
         citations.SOURCE,
@@ -60,13 +61,14 @@ def load(name: str) -> Task:
         task = source.load()
         if not isinstance(task, Task):
             raise wrong_type(f"load of the task {name!r}", "a linrnn.tasks.Task", repr(task))
+        task.check()
         return task
     if not store.exists(name):
         raise FileNotFoundError(f"{name}: expected its examples in {store.folder(name)}; {commands(source)}")
     task = store.load(name)
     if source.outdated(task):
         raise wrong_value(name, f"examples {source.generated()}", f"those {task.source}; {commands(source)}")
-    return task
+    return store.check_files(name)
 
 
 def commands(source: Source) -> str:

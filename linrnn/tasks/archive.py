@@ -5,7 +5,6 @@ import shutil
 import stat
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -15,6 +14,7 @@ from typing import IO, Any
 from linrnn.tasks.base import Progress, silent
 from linrnn.tasks.store import room, root
 from linrnn.util.errors import wrong_value
+from linrnn.util.files import FAULTS, named, plain
 
 BLOCK = 1 << 20  # bytes copied at a time
 
@@ -38,7 +38,7 @@ def unpacked(path: Path, members: Sequence[str], name: str, progress: Progress =
     shutil.rmtree(folder, ignore_errors=True)  # what a job that was killed left
     folder.mkdir(parents=True)
     try:
-        with open(path, "rb") as file:
+        with open(plain(path), "rb") as file:
             unpack, size = _unpack_zip if file.read(2) == b"PK" else _unpack_tar, path.stat().st_size
             file.seek(0)
             for done in unpack(file, path, members, folder):
@@ -61,7 +61,7 @@ def _unpack_tar(file: IO[bytes], path: Path, members: Sequence[str], folder: Pat
                 archive.members = []  # type: ignore[attr-defined] # or it would keep hundreds of thousands
                 if not member.isdir() and _wanted(member.name, members):
                     if not member.isreg():
-                        raise wrong_value(f"{path}, {member.name}", "a plain file", "a link or a device")
+                        raise _refused(f"{path}, {member.name}", "a plain file", "a link or a device")
                     source = archive.extractfile(member)
                     assert source is not None
                     _copy(source, _place(path, member.name, folder), member.size)
@@ -70,7 +70,7 @@ def _unpack_tar(file: IO[bytes], path: Path, members: Sequence[str], folder: Pat
             raise tarfile.ReadError("the end of the archive is missing")
         while stream.read(BLOCK):  # to where gzip compares its checksum
             pass
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except FAULTS as error:
         raise _damaged(path, error) from error
 
 
@@ -93,11 +93,11 @@ def _unpack_zip(file: IO[bytes], path: Path, members: Sequence[str], folder: Pat
             room(folder, sum(info.file_size for info in wanted))
             for info in wanted:
                 if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
-                    raise wrong_value(f"{path}, {info.filename}", "a plain file", "a link or a device")
+                    raise _refused(f"{path}, {info.filename}", "a plain file", "a link or a device")
                 with archive.open(info) as source:
                     _copy(source, _place(path, info.filename, folder), info.file_size)
                 yield info.header_offset + info.compress_size
-    except (zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError) as error:
+    except FAULTS as error:
         raise _damaged(path, error) from error
 
 
@@ -110,22 +110,35 @@ def _place(path: Path, name: str, folder: Path) -> Path:
     """Where a member goes, which is inside the folder or nowhere."""
     parts = PurePosixPath(name).parts
     if name.startswith("/") or ".." in parts or any(character in name for character in "\\:\0"):
-        raise wrong_value(str(path), "files that stay in their folder", repr(name))
+        raise _refused(str(path), "files that stay in their folder", repr(name))
     place = folder.joinpath(*parts)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
-        raise wrong_value(str(path), "no file where a folder is", repr(name)) from error
+        raise _refused(str(path), "no file where a folder is", repr(name)) from error
     return place
 
 
 def _copy(source: IO[bytes], place: Path, size: int) -> None:
     room(place.parent, size)
-    with open(place, "wb") as file:
+    with named(place), open(place, "wb") as file:
         shutil.copyfileobj(source, file, BLOCK)
 
 
-def _damaged(path: Path, error: Exception) -> ValueError:
+class _RefusedError(ValueError):
+    """A member that is not unpacked."""
+
+
+def _refused(argument: str, expected: str, came: str) -> _RefusedError:
+    return _RefusedError(str(wrong_value(argument, expected, came)))
+
+
+def _damaged(path: Path, error: Exception) -> Exception:
+    """What is wrong with the archive; an error of the system, such as a full disk, stays what it is."""
+    if isinstance(error, _RefusedError) or (isinstance(error, OSError) and error.filename is not None):
+        return error
+    if isinstance(error, OSError) and str(error).startswith(str(root())):  # too little room
+        return error
     return wrong_value(
         str(path), "a folder or a whole tar, tar.gz or zip archive", f"something else or damaged ({error})"
     )

@@ -1,12 +1,13 @@
 """What every task gives: its splits as compact arrays, and what is needed to build a model for it."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from linrnn.tasks import arrays
 from linrnn.util.errors import check_integer, unknown, wrong_type, wrong_value
@@ -99,6 +100,7 @@ class Description:
             raise unknown("kind", str(self.kind), KINDS)
         if self.channels is None and self.vocabulary is None:
             raise wrong_value("channels, vocabulary", "at least one of the two", "neither")
+        _check_fields(self)
         for name in ("mean", "std", "columns"):
             numbers = getattr(self, name)
             if numbers is not None and len(numbers) != self.channels:
@@ -178,16 +180,24 @@ class Task(Description):
         for name in SPLITS:
             _check_split(self, name, getattr(self, name))
 
+    def check(self) -> None:
+        """Raise ValueError, with the place, where a split is empty, or a token, class or length is out of range.
+
+        All integers are read, block by block; `linrnn.tasks.load` and `linrnn.train` call this.
+        """
+        for name in SPLITS:
+            _check_values(self, name, getattr(self, name))
+
     @classmethod
     def from_arrays(
         cls,
-        inputs: ArrayLike | Sequence[Any],
-        targets: ArrayLike | Sequence[Any] | None = None,
-        lengths: ArrayLike | None = None,
+        inputs: arrays.Given,
+        targets: arrays.Given | None = None,
+        lengths: arrays.Given | None = None,
         *,
         kind: Kind,
         name: str = "mine",
-        tokens: ArrayLike | Sequence[Any] | None = None,
+        tokens: arrays.Given | None = None,
         vocabulary: Sequence[str] | int | None = None,
         labels: Sequence[str] | None = None,
         channels: Sequence[str] | None = None,
@@ -207,7 +217,8 @@ class Task(Description):
 
         Args:
             inputs: floats (examples, length, channels), or (examples, length) for one channel; uint8 pixels (examples,
-                length, channels); integer tokens (examples, length); or a list of sequences of different lengths.
+                length, channels); integer tokens (examples, length); a list of sequences of different lengths; or the
+                path of a .npy file, which is mapped into memory. Other integers with channels are taken as numbers.
             targets: as in a `Split`; classes may be names. For language None takes each next token of the inputs.
             lengths: integers (examples,), the real steps of each; None where all are.
             kind: what is learned.
@@ -226,7 +237,8 @@ class Task(Description):
             note: one line that says what the task is.
             source: where the examples came from.
             options: how a file was read.
-            normalization, target_normalization: (means, deviations) where they are known, as for windows that overlap.
+            normalization: (means, deviations) of the inputs, where they are known, as for windows that overlap.
+            target_normalization: the same for the targets.
 
         Example:
             >>> readings = numpy.random.default_rng(0).normal(size=(200, 50, 3))
@@ -257,6 +269,26 @@ def restore_description(data: Mapping[str, Any]) -> Description:
     return Description.restore(data)
 
 
+def _check_fields(task: Description) -> None:
+    """The types of what a description holds, and numbers that can be divided by."""
+    if task.documents not in (1, 2):
+        raise wrong_value("documents", "1 or 2", repr(task.documents))
+    if task.channels is not None:
+        check_integer("channels", task.channels, 1)
+    for name in ("vocabulary", "labels", "columns"):
+        names = getattr(task, name)
+        if names is not None and not (isinstance(names, tuple) and all(isinstance(each, str) for each in names)):
+            raise wrong_type(name, "a tuple of texts, or None", f"{names!r}"[:80])
+    for name in ("mean", "std", "target_mean", "target_std"):
+        numbers = getattr(task, name)
+        if numbers is None:
+            continue
+        if not isinstance(numbers, tuple) or any(type(x) not in (int, float) or not math.isfinite(x) for x in numbers):
+            raise wrong_type(name, "a tuple of finite numbers, or None", f"{numbers!r}"[:80])
+        if name.endswith("std") and min(numbers, default=1) <= 0:
+            raise wrong_value(name, "numbers above 0", numbers)
+
+
 def _check_split(task: Task, name: str, split: Split) -> None:
     """The shapes and types of a split, and its classes where there is one an example; other numbers are not read."""
     inputs, targets = split.inputs, split.targets
@@ -274,6 +306,10 @@ def _check_split(task: Task, name: str, split: Split) -> None:
         fits = fits and inputs.ndim == 3 + len(documents) and inputs.shape[-1] == channels
     if not fits:
         raise wrong_value(f"{name}.inputs", form, f"{inputs.dtype} {inputs.shape}")
+    for part in ("inputs", "lengths", "targets"):
+        array = getattr(split, part)
+        if array is not None and (not array.dtype.isnative or array.dtype.itemsize > 8):
+            raise wrong_value(f"{name}.{part}", "numbers in this machine's byte order", f"dtype {array.dtype.str}")
     if split.lengths is not None and (
         split.lengths.dtype.kind not in "iu" or split.lengths.shape != (len(split), *documents)
     ):
@@ -291,6 +327,25 @@ def _check_split(task: Task, name: str, split: Split) -> None:
         raise wrong_value(f"{name}.targets", expected, f"{targets.dtype} {targets.shape}")
     if task.kind == "classification":
         arrays.check_range(f"{name}.targets", targets, task.classes, axes=("example",))
+
+
+def _check_values(task: Task, name: str, split: Split) -> None:
+    """The ranges of a split's integers."""
+    if 0 in split.inputs.shape:
+        raise wrong_value(f"{name}.inputs", "at least one example and one step", split.inputs.shape)
+    inputs, lengths, targets = split.inputs, split.lengths, split.targets
+    if task.documents == 2:
+        inputs = inputs.reshape(-1, *inputs.shape[2:])
+        lengths = None if lengths is None else lengths.reshape(-1)
+    if lengths is not None:
+        arrays.check_range(f"{name}.lengths", lengths, inputs.shape[1] + 1, axes=("example",), what="numbers")
+    if task.vocabulary is not None:
+        tokens = inputs if task.channels is None else inputs[..., -1]
+        arrays.check_range(f"{name}.inputs", tokens, len(task.vocabulary), lengths, what="tokens")
+    if task.kind == "multi-label":
+        arrays.check_range(f"{name}.targets", targets, 2, axes=("example", "label"))
+    elif task.kind in STEPWISE and not task.numeric_targets:
+        arrays.check_range(f"{name}.targets", targets, task.classes, lengths)
 
 
 class Progress(Protocol):

@@ -13,7 +13,6 @@ Its results are its own, and no results on the ACL Anthology Network.
 
 import heapq
 import itertools
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from linrnn.tasks import characters
 from linrnn.tasks.base import SPLITS, Progress, Source
 from linrnn.tasks.store import Draft
 from linrnn.util.errors import wrong_value
+from linrnn.util.files import json_object, plain
 
 DOCUMENTS, CITATIONS = "docs.jsonl", "cites.tsv"
 LENGTH = 4000
@@ -152,9 +152,9 @@ def _documents(path: Path) -> tuple[dict[int, int], list[str]]:
     texts: list[str] = []
     for where, line in _lines(path):
         try:
-            document = json.loads(line)
+            document = json_object(line)
             name, text = document["id"], document["text"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError) as error:
             raise wrong_value(where, "a paper as JSON, with id and text", f"{line[:40]!r} ({error!r})") from error
         if not isinstance(name, int) or not isinstance(text, str):
             raise wrong_value(where, "a number as id and a string as text", f"{name!r} and a {type(text).__name__}")
@@ -181,11 +181,15 @@ def _citations(path: Path, numbers: dict[int, int]) -> Pairs:
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
     """Where each line is, for errors, and the line."""
-    if not path.is_file():
+    if not path.exists():
         raise wrong_value(str(path), "a file of the citation corpus", "no file")
-    with open(path, encoding="utf-8", newline="\n") as file:
+    with open(plain(path, path.parent), "rb") as file:
         for number, line in enumerate(file, start=1):
-            yield f"{path}, line {number}", line.rstrip("\r\n")
+            where = f"{path}, line {number}"
+            try:
+                yield where, line.decode("utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise wrong_value(where, "text in UTF-8", f"bytes that are not ({error})") from error
 
 
 SOURCE = Source(

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from linrnn.tasks.base import Archive, Progress, silent
 from linrnn.tasks.store import room, root
 from linrnn.util import extras
+from linrnn.util.files import named
+from linrnn.util.locks import locked
 
 if TYPE_CHECKING:
     import requests
@@ -30,7 +32,16 @@ def download(archive: Archive, progress: Progress = silent) -> Path:
     with extras.needed("downloading"):
         import pooch
     pooch.get_logger().setLevel("WARNING")
-    fetch = _Resuming(archive, progress)
+    folder().mkdir(parents=True, exist_ok=True)
+    busy = f"{archive.name}: expected to be the only process that downloads it, got another one, which is not done yet"
+    with locked(folder() / f".{archive.name}.lock", busy, remove=True):
+        return _retrieve(archive, _Resuming(archive, progress))
+
+
+def _retrieve(archive: Archive, fetch: "_Resuming") -> Path:
+    """From the first place that has it."""
+    import pooch
+
     failures = []
     for url in archive.urls:
         try:
@@ -88,7 +99,7 @@ class _Resuming:
 
         expected = self.archive.bytes if total is None else total
         room(self.part.parent, expected - have)
-        with open(self.part, "ab" if have else "wb") as file:
+        with named(self.part), open(self.part, "ab" if have else "wb") as file:
             try:
                 for block in response.raw.stream(BLOCK, decode_content=False):
                     file.write(block)

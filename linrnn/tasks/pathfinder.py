@@ -8,6 +8,7 @@ import functools
 import io
 import itertools
 import os
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +21,7 @@ from linrnn.tasks.base import GENERATED, LRA_RELEASE, SPLITS, Progress, Source
 from linrnn.tasks.store import Draft
 from linrnn.util import extras
 from linrnn.util.errors import wrong_value
+from linrnn.util.files import DAMAGE, FAULTS, plain
 
 SIZES = (160_000, 20_000, 20_000)
 LEVEL = "curv_contour_length_14"
@@ -81,9 +83,9 @@ def read(size: int, folder: Path, draft: Draft, progress: Progress) -> None:
 
     The release has no splits: a tenth of the images, drawn at random, is for validation, and another for test.
     """
-    entries = _entries(_find(folder, size))
+    entries = _entries(_find(folder, size), folder)
     order = np.random.default_rng(SEED).permutation(len(entries))
-    images = _images([entries[i] for i in order], size, f"reading {draft.name}", progress)
+    images = _images([entries[i] for i in order], size, folder, f"reading {draft.name}", progress)
     train, validation = len(entries) * 8 // 10, len(entries) // 10
     for split, examples in (("train", train), ("validation", validation)):
         _store(draft, split, size, examples, itertools.islice(images, examples))
@@ -103,12 +105,12 @@ def _find(folder: Path, size: int) -> Path:
     raise wrong_value(str(folder), f"pathfinder{size}/{LEVEL}, with imgs and metadata in it", "none")
 
 
-def _entries(folder: Path) -> list[Entry]:
-    """The images that the metadata files name, with their labels."""
+def _entries(folder: Path, given: Path) -> list[Entry]:
+    """The images that the metadata files name, with their labels; the folder lies in the given one."""
     files = sorted(path for path in (folder / "metadata").iterdir() if path.suffix == ".npy")
     entries = []
     for path in files:
-        for number, fields in enumerate(_rows(path), start=1):
+        for number, fields in enumerate(_rows(plain(path, given)), start=1):
             if not fields:
                 continue
             if len(fields) < 4 or fields[3] not in ("0", "1"):
@@ -130,25 +132,25 @@ def _rows(path: Path) -> list[list[str]]:
         if table.ndim != 2:
             raise ValueError(f"an array of shape {table.shape}")
         return [[field.decode() if isinstance(field, bytes) else str(field) for field in row] for row in table.tolist()]
-    except (ValueError, EOFError) as error:  # an array of Python objects too, which is a pickle
+    except DAMAGE as error:  # an array of Python objects too, which is a pickle
         raise wrong_value(str(path), "lines of text, or a NumPy array of text (images, fields)", error) from error
 
 
-def _images(entries: list[Entry], size: int, what: str, progress: Progress) -> Iterator[Example]:
-    """The images one by one, with their labels, but those that are damaged; more than a handful is an error."""
-    with extras.needed("reading images"):
-        from PIL import Image
+class _WrongSizeError(ValueError):
+    """An image that is not damaged, but of other data."""
 
+
+def _images(entries: list[Entry], size: int, folder: Path, what: str, progress: Progress) -> Iterator[Example]:
+    """The images one by one, with their labels, but those that are damaged; more than a handful is an error."""
     damaged = 0
     for done, (path, label) in enumerate(entries, start=1):
+        if path.exists():
+            plain(path, folder)
         try:
-            with Image.open(path, formats=("PNG",)) as image:  # no other decoder: an EPS file would reach Ghostscript
-                if image.size != (size, size):
-                    raise wrong_value(str(path), f"{size}×{size} pixels", "×".join(map(str, image.size)))
-                pixels = np.asarray(image.convert("L"))
-        except Image.DecompressionBombError as error:
-            raise wrong_value(str(path), f"{size}×{size} pixels", f"far more: {error}") from error
-        except (OSError, SyntaxError) as error:
+            pixels = _pixels(path, size)
+        except _WrongSizeError:
+            raise
+        except FAULTS as error:
             damaged += 1
             if damaged > min(DAMAGED, len(entries) // 100):
                 raise wrong_value(
@@ -158,6 +160,25 @@ def _images(entries: list[Entry], size: int, what: str, progress: Progress) -> I
             yield pixels.reshape(size**2, 1), label
         if done % BLOCK == 0 or done == len(entries):
             progress(what, done, len(entries))
+
+
+def _pixels(path: Path, size: int) -> NDArray[np.uint8]:
+    """The grey levels of a PNG image, and of no other: an EPS file would reach Ghostscript. An image of another size is
+    not decoded."""
+    with extras.needed("reading images"):
+        from PIL import Image
+
+    expected = f"{size}×{size} pixels"
+    try:
+        with (
+            warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning),
+            Image.open(path, formats=("PNG",)) as image,
+        ):
+            if image.size != (size, size):
+                raise _WrongSizeError(str(wrong_value(str(path), expected, "×".join(map(str, image.size)))))
+            return np.asarray(image.convert("L"))
+    except Image.DecompressionBombError as error:
+        raise _WrongSizeError(str(wrong_value(str(path), expected, f"far more: {error}"))) from error
 
 
 def _store(draft: Draft, split: str, size: int, examples: int, images: Iterator[Example]) -> None:

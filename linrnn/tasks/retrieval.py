@@ -14,6 +14,7 @@ from linrnn.tasks import characters
 from linrnn.tasks.base import LRA_RELEASE, Progress, Source
 from linrnn.tasks.store import Draft
 from linrnn.util.errors import wrong_value
+from linrnn.util.files import plain
 
 FILES = {
     "train": "new_aan_pairs.train.tsv",
@@ -56,8 +57,7 @@ def _find(folder: Path) -> dict[str, Path]:
         raise wrong_value(str(folder), f"one folder in it with {', '.join(FILES.values())}", came)
     paths = {split: found[0] / name for split, name in FILES.items()}
     for path in paths.values():
-        if not path.is_file():
-            raise wrong_value(str(path), "a file", "none")
+        plain(path, folder)
     return paths
 
 

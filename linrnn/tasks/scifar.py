@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from linrnn.tasks.base import Archive, Progress, Source
 from linrnn.tasks.store import Draft
 from linrnn.util.errors import wrong_value
+from linrnn.util.files import plain
 
 FOLDER = "cifar-10-batches-bin"
 TRAIN = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
@@ -42,11 +43,10 @@ def store(
         convert: from colour (pictures, 1024, 3) to (pictures, 1024, channels).
         description: fields of the task, for `Draft.finish`.
     """
-    if (folder / FOLDER).is_dir():
-        folder = folder / FOLDER
+    place = folder / FOLDER if (folder / FOLDER).is_dir() else folder
     batches = []
     for done, name in enumerate([*TRAIN, *TEST], start=1):
-        batches.append(_batch(folder / name))
+        batches.append(_batch(place / name, folder))
         progress("reading CIFAR-10", done, len(TRAIN) + len(TEST))
     train, test = np.concatenate(batches[: len(TRAIN)]), np.concatenate(batches[len(TRAIN) :])
     order = np.random.default_rng(SEED).permutation(len(train))
@@ -62,11 +62,11 @@ def store(
     draft.finish(classes=CLASSES, source=source, **description)
 
 
-def _batch(path: Path) -> NDArray[np.uint8]:
+def _batch(path: Path, folder: Path) -> NDArray[np.uint8]:
     """The records (pictures, 3073) of one file, checked."""
-    if not path.is_file():
+    if not path.exists():
         raise wrong_value(str(path), "a file of the CIFAR-10 binary version", "no file")
-    records = np.fromfile(path, dtype=np.uint8)
+    records = np.fromfile(plain(path, folder), dtype=np.uint8)
     if len(records) == 0 or len(records) % RECORD:
         raise wrong_value(str(path), f"records of {RECORD:,} bytes, whole ones", f"{len(records):,} bytes")
     records = records.reshape(-1, RECORD)

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +17,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from linrnn.tasks.base import SPLITS, Progress, Split, Task, silent
 from linrnn.util.errors import wrong_value
-from linrnn.util.files import write
+from linrnn.util.files import named, plain, read_json, write
+from linrnn.util.locks import locked
 
 DESCRIPTION = "task.json"
 ARRAYS = tuple(f"{split}.{part}" for split in SPLITS for part in ("inputs", "lengths", "targets"))
@@ -48,8 +50,17 @@ def exists(name: str) -> bool:
 
 
 def load(name: str) -> Task:
-    """A stored task; its arrays are mapped from disk, not read."""
+    """A stored task; its arrays are mapped from disk, not read. `Task.check` reads them."""
     return _open(name, folder(name))
+
+
+@contextmanager
+def writing(name: str) -> Iterator[None]:
+    """Keep other processes from making, importing or downloading what has this name, for as long as this lasts."""
+    root().mkdir(parents=True, exist_ok=True)
+    busy = f"{name}: expected to be the only process that makes or imports it, got another one, which is not done yet"
+    with locked(root() / f".{name}.lock", busy, remove=True):
+        yield
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -84,6 +95,16 @@ def room(place: Path, size: int) -> None:
         raise OSError(f"{place}: expected {size:,} bytes of free disk space, got {free:,}")
 
 
+def check_files(name: str) -> Task:
+    """A stored task whose examples are what its task.json says; otherwise a ValueError names the file."""
+    task = load(name)
+    try:
+        task.check()
+    except ValueError as error:
+        raise ValueError(f"{folder(name)}: {error}") from error
+    return task
+
+
 class Draft:
     """A task that is being written, beside its place: `finish` moves it there, whole.
 
@@ -112,7 +133,7 @@ class Draft:
     def done(self) -> dict[str, Any]:
         """How far the job is, in its own terms; empty at first. What was written before it is set is safe on disk."""
         path = self.folder / "done.json"
-        return json.loads(path.read_text()) if path.is_file() else {}
+        return read_json(path, "how far a job is") if path.is_file() else {}
 
     @done.setter
     def done(self, value: dict[str, Any]) -> None:
@@ -131,9 +152,10 @@ class Draft:
         room(self.folder, math.prod(shape) * np.dtype(dtype).itemsize)
         new = path.with_suffix(".new")
         try:
-            np.lib.format.open_memmap(new, mode="w+", dtype=np.dtype(dtype), shape=shape)
-            _reserve(new)
-            os.replace(new, path)  # an array that is there is there in full length, whenever the job is killed
+            with named(path):
+                np.lib.format.open_memmap(new, mode="w+", dtype=np.dtype(dtype), shape=shape)
+                _reserve(new)
+                os.replace(new, path)  # an array that is there is there in full length, whenever the job is killed
         finally:
             new.unlink(missing_ok=True)
         return _map(path, "r+")
@@ -190,20 +212,27 @@ def _open(name: str, place: Path) -> Task:
     }
     for split in SPLITS:
         lengths = f"{split}.lengths.npy"
-        parts[split] = Split(
-            inputs=_map(place / f"{split}.inputs.npy"),
-            lengths=_map(place / lengths) if lengths in description["files"] else None,
-            targets=_map(place / f"{split}.targets.npy"),
-        )
-    return Task(**parts)
+        arrays: dict[str, Any] = {
+            "inputs": _map(place / f"{split}.inputs.npy"),
+            "lengths": _map(place / lengths) if lengths in description["files"] else None,
+            "targets": _map(place / f"{split}.targets.npy"),
+        }
+        try:
+            parts[split] = Split(**arrays)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{place}: {split}.{error}") from error
+    try:
+        return Task(**parts)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{place}: {error}") from error
 
 
 def _describe(name: str, place: Path) -> dict[str, Any]:
     path = place / DESCRIPTION
     if not path.is_file():
         raise FileNotFoundError(f"{name}: expected its examples in {place}; there are none")
+    description = read_json(path, "the description of a task")
     try:
-        description: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         _check(description)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise wrong_value(str(path), "the description of a task", f"one that is damaged ({error})") from error
@@ -226,8 +255,8 @@ def _check(description: dict[str, Any]) -> None:
 def _map(path: Path, mode: Literal["c", "r+"] = "c") -> NDArray[Any]:
     """Mapped copy-on-write: never written back, and PyTorch takes it without a copy. Python objects are refused."""
     try:
-        array: NDArray[Any] = np.lib.format.open_memmap(path, mode=mode)
-    except (ValueError, OSError) as error:
+        array: NDArray[Any] = np.lib.format.open_memmap(plain(path), mode=mode)
+    except (ValueError, OSError, OverflowError, MemoryError, TypeError, SyntaxError, RecursionError) as error:
         raise wrong_value(str(path), "a NumPy array", f"none, or one that is damaged ({error})") from error
     return array
 

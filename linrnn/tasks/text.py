@@ -13,6 +13,7 @@ from linrnn.tasks import characters
 from linrnn.tasks.base import Archive, Progress, Source
 from linrnn.tasks.store import Draft
 from linrnn.util.errors import wrong_value
+from linrnn.util.files import plain
 
 LENGTH = 4096
 LEAST = 15  # times a character is seen in train, or it is <unk>
@@ -58,7 +59,7 @@ def _reviews(folder: Path, progress: Progress) -> Reviews:
         files += [(path, target) for path in found]
     reviews = []
     for done, (path, target) in enumerate(files, start=1):
-        reviews.append((_text(path), target))
+        reviews.append((_text(plain(path, folder)), target))
         if done % 1000 == 0 or done == len(files):
             progress(f"reading {folder.name}", done, len(files))
     return reviews

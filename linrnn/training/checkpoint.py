@@ -1,12 +1,13 @@
 """Checkpoints: one safetensors file each with the weights, the optimizer's state and the generators' states.
 
-Nothing in them is code, so nothing in them can be run. A file is there whole or not at all, and what is read from it
-has the checksum of what was written.
+Nothing in them is code, so nothing in them can be run. A file is there whole or not at all, and what is read from it,
+numbers, dtypes, shapes, progress and recipe, has the checksum of what was written.
 """
 
 import json
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,13 +18,17 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from linrnn.model import Model
+from linrnn.model import Model, ModelConfig
 from linrnn.objectives import Metric
+from linrnn.recipes import Recipe
 from linrnn.training.average import Average, averaged
 from linrnn.training.optimizer import named
-from linrnn.util.files import sha256, write
+from linrnn.util.errors import wrong_value
+from linrnn.util.files import json_object, sha256, write
+from linrnn.util.saved import build_to_fit
 
-FORMAT = "linrnn checkpoint 1"
+FORMAT = "linrnn checkpoint 2"
+FIRST = "linrnn checkpoint 1"  # without a recipe; its checksum, if it has one, is of names and numbers only
 
 
 @dataclass
@@ -59,22 +64,27 @@ def save(
     optimizer: torch.optim.Optimizer,
     progress: Progress,
     losses: Tensor,
+    recipe: Mapping[str, Any] | None = None,
     average: Average | None = None,
 ) -> None:
-    """Write a checkpoint, then remove all but the last two and the best of each: either is enough to go on."""
+    """Write a checkpoint, then remove all but the last two and the best of each: either is enough to go on.
+
+    The recipe, as `Recipe.to_dict` gives it, says what a run that goes on must be.
+    """
     tensors: dict[str, Tensor] = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for name, state in named(model, optimizer).items():
         tensors |= {f"optimizer.{name}.{key}": value for key, value in state.items()}
     if average is not None:
-        tensors |= {f"average.{name}": tensor for name, tensor in (average.sums | average.buffers).items()}
+        tensors |= {f"average.{name}": tensor for name, tensor in average.sums.items()}
+        tensors |= {f"average_buffers.{name}": tensor for name, tensor in average.buffers.items()}
         tensors["average_total"] = average.total
     tensors["losses"] = losses
     tensors["generator.cpu"] = torch.get_rng_state()
     if torch.cuda.is_available():
         tensors["generator.cuda"] = torch.cuda.get_rng_state()
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    metadata = {"format": FORMAT, "progress": json.dumps(asdict(progress)), "sha256": sha256(tensors)}
-    data = safetensors.torch.save(tensors, metadata)
+    metadata = {"format": FORMAT, "progress": json.dumps(asdict(progress)), "recipe": json.dumps(recipe)}
+    data = safetensors.torch.save(tensors, metadata | {"sha256": sha256(tensors, about=metadata)})
     folder.mkdir(exist_ok=True)
     write(path_of(folder, progress.step), data)
     steps = steps_in(folder)
@@ -85,48 +95,88 @@ def save(
 
 def read(path: Path) -> tuple[dict[str, Tensor], Progress]:
     """The tensors and the progress of a checkpoint."""
-    with _opened(path) as (file, progress):
+    tensors, metadata = _read(path)
+    return tensors, _progress(path, metadata)
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and what is written beside them, both as the checksum says."""
+    with _opened(path) as (file, metadata):
         names = file.keys()
         tensors = {name: file.get_tensor(name) for name in names}
-        if file.metadata().get("sha256") not in (None, sha256(tensors)):  # None: written before there were checksums
+        known = metadata.pop("sha256", None)
+        if metadata["format"] == FORMAT:
+            right = known == sha256(tensors, about=metadata)
+        else:
+            right = known in (None, sha256(tensors))  # None: written before there were checksums
+        if not right:
             raise _damaged(path, "its checksum is another")
-        return tensors, progress
+        _progress(path, metadata)
+        return tensors, metadata
 
 
 def best_step(path: Path) -> int:
-    """Where validation was best when a checkpoint was written; its tensors are not read."""
-    with _opened(path) as (_, progress):
-        return progress.best_step
+    """Where validation was best when a checkpoint was written."""
+    return read(path)[1].best_step
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[Any, Progress]]:
+def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
+    """The file and its metadata; whatever is wrong with either is an error that names the file."""
     try:
         with safetensors.safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != FORMAT:
-                raise ValueError(f"{path}: expected a {FORMAT!r}, got {metadata.get('format', 'something else')!r}")
-            yield file, _progress(json.loads(metadata["progress"]))
-    except (safetensors.SafetensorError, json.JSONDecodeError) as error:
+            metadata = dict(file.metadata() or {})
+            if metadata.get("format") not in (FORMAT, FIRST):
+                came = repr(metadata.get("format", "something else"))
+                raise _WrongCheckpointError(f"{path}: expected a {FORMAT!r}, got {came}")
+            yield file, metadata
+    except _WrongCheckpointError:
+        raise
+    except (safetensors.SafetensorError, ValueError, TypeError, KeyError, RuntimeError) as error:
         raise _damaged(path, error) from error
 
 
-def _progress(data: dict[str, Any]) -> Progress:
+def _progress(path: Path, metadata: Mapping[str, str]) -> Progress:
     """From JSON; checkpoints of earlier versions hold "best_accuracy", which is -1 before the first evaluation."""
+    data = json_object(metadata["progress"])
     if "best_accuracy" in data:
         accuracy = data.pop("best_accuracy")
         data["best"] = accuracy if data["best_step"] else None
-    return Progress(**data)
+    progress = Progress(**data)
+    counts = (progress.step, progress.best_step, progress.stale)
+    numbers = (progress.seconds, 0.0 if progress.best is None else progress.best)
+    if not all(type(n) is int and n >= 0 for n in counts) or not all(type(x) in (int, float) for x in numbers):
+        raise ValueError(f"its progress is {metadata['progress']}")
+    if path != path_of(path.parent, progress.step):
+        raise ValueError(f"it is of step {progress.step}")
+    if not math.isfinite(progress.seconds):
+        raise ValueError(f"its training took {progress.seconds} seconds")
+    return progress
+
+
+def weights_of(path: Path) -> dict[str, Tensor]:
+    """The weights in a checkpoint that are evaluated, by their names in the model: the averages, if there are any."""
+    tensors, _ = read(path)
+    weights = _under("model", tensors)
+    if "average_total" in tensors:
+        weights |= averaged(_under("average", tensors), tensors["average_total"]) | _under("average_buffers", tensors)
+    return weights
 
 
 def restore_weights(path: Path, model: Model) -> None:
-    """Set the weights to those of a checkpoint that are evaluated: the averaged ones where there are any."""
-    tensors, _ = read(path)
-    if "average_total" in tensors:
-        average = _under("average", tensors)
-        sums = {name: average[name] for name, _ in model.named_parameters() if name in average}
-        tensors = {f"model.{name}": t for name, t in (average | averaged(sums, tensors["average_total"])).items()}
-    _set_weights(path, model, tensors)
+    """Set the weights to those of a checkpoint."""
+    _set_weights(path, model, weights_of(path))
+
+
+def build(path: Path, config: ModelConfig) -> Model:
+    """The model of this config with the weights of a checkpoint; nothing large is allocated where they do not fit."""
+    weights = weights_of(path)
+    try:
+        model = build_to_fit(lambda fields: Model(ModelConfig(**fields)), vars(config), weights)
+    except RuntimeError as error:
+        raise ValueError(f"{path}: expected weights that fit the run's config: {error}") from error
+    _set_weights(path, model, weights)
+    return model
 
 
 def restore(
@@ -134,46 +184,72 @@ def restore(
 ) -> Progress:
     """Set all that training needs to what a checkpoint holds."""
     tensors, progress = read(path)
-    _set_weights(path, model, tensors)
-    if losses.shape != tensors["losses"].shape:
-        came = f"one of {len(losses)}"
-        raise ValueError(
-            f"{path}: expected a config.json with training.eval_every={len(tensors['losses'])}, got {came}"
-        )
-    losses.copy_(tensors["losses"])
-    if average is not None:
-        for name, saved in _under("average", tensors).items():
-            if name in average.sums:
+    _set_weights(path, model, _under("model", tensors))
+    try:
+        if losses.shape != tensors["losses"].shape:
+            expected = f"a config.json with training.eval_every={len(tensors['losses'])}"
+            raise ValueError(f"{path}: expected {expected}, got one of {len(losses)}")
+        losses.copy_(tensors["losses"])
+        if average is not None:
+            for name, saved in _under("average", tensors).items():
                 average.sums[name].copy_(saved)
-        average.total.copy_(tensors["average_total"])
-    for name, parameter in model.named_parameters():
-        state: dict[str, Any] = _under(f"optimizer.{name}", tensors)
-        if state:
-            optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in state.items()}
-    torch.set_rng_state(tensors["generator.cpu"])
-    if torch.cuda.is_available() and "generator.cuda" in tensors:
-        torch.cuda.set_rng_state(tensors["generator.cuda"])
+            average.total.copy_(tensors["average_total"])
+        for name, parameter in model.named_parameters():
+            state: dict[str, Any] = _under(f"optimizer.{name}", tensors)
+            if state:
+                optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in state.items()}
+        torch.set_rng_state(tensors["generator.cpu"])
+        if torch.cuda.is_available() and "generator.cuda" in tensors:
+            torch.cuda.set_rng_state(tensors["generator.cuda"])
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise _damaged(path, error) from error
     return progress
 
 
+def check_recipe(path: Path, recipe: Recipe) -> None:
+    """Raise ValueError, with the first field that differs, unless the checkpoint was written by this recipe."""
+    text = _read(path)[1].get("recipe", "null")
+    if text == "null":  # written by an earlier version
+        return
+    stored = json_object(text)
+    before, now = (_flat(one.to_dict()) for one in (Recipe.from_dict(stored), recipe))
+    for name in {**before, **now}:
+        if before.get(name) != now.get(name):
+            expected = f"{name}={before.get(name)!r}, with which {path.name} was written"
+            raise wrong_value(f"{path.parent.parent / 'config.json'}", expected, repr(now.get(name)))
+
+
+def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of nested objects by their paths: "training.steps"."""
+    flat: dict[str, Any] = {}
+    for name, value in data.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat
+
+
+class _WrongCheckpointError(ValueError):
+    """A file that is no checkpoint, or one that is damaged; the message names it."""
+
+
 def _damaged(path: Path, why: object) -> ValueError:
-    return ValueError(
+    return _WrongCheckpointError(
         f"{path}: expected a whole checkpoint, got a damaged one ({why}). "
         "It was left as it is: move it away to go on from the one before."
     )
 
 
 def _best_of(path: Path) -> int:
-    """The best step when a checkpoint was written; 0 where it cannot be read."""
+    """The best step when a checkpoint was written, from its header alone; 0 where that cannot be read."""
     try:
-        return best_step(path)
+        with _opened(path) as (_, metadata):
+            return _progress(path, metadata).best_step
     except ValueError:
         return 0
 
 
-def _set_weights(path: Path, model: Model, tensors: dict[str, Tensor]) -> None:
+def _set_weights(path: Path, model: Model, weights: dict[str, Tensor]) -> None:
     try:
-        model.load_state_dict(_under("model", tensors))
+        model.load_state_dict(weights)
     except RuntimeError as error:
         raise ValueError(f"{path}: expected weights that fit the run's config.json: {error}") from error
 

@@ -5,8 +5,9 @@ import math
 import os
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -14,10 +15,10 @@ from torch import Tensor
 
 from linrnn import objectives, tasks
 from linrnn.model import Model
-from linrnn.objectives import Objective, Options
+from linrnn.objectives import Metric, Objective, Options
 from linrnn.recipes import Recipe, Suggestion, Training
 from linrnn.tasks.base import Task
-from linrnn.training import checkpoint
+from linrnn.training import augment, checkpoint
 from linrnn.training.about import about_run
 from linrnn.training.average import BATCHES, Average
 from linrnn.training.checkpoint import Progress
@@ -62,12 +63,13 @@ def train(
         out: the folder.
         settings: how the run is carried out.
         task: the examples; None for the recipe's task of that name.
-        data, options: where `task` was read from and how, as of `linrnn.tasks.files.open_data`; the run stores both for
-            `linrnn eval` and `linrnn train --resume`.
+        data: the file or folder from which `task` was read, which the run stores for `linrnn eval` and
+            `linrnn train --resume`.
+        options: how it was read: the options of `linrnn.tasks.files.open_data`.
 
     Example:
         >>> run = linrnn.train(linrnn.recipes.get("recall"), out="runs/first")
-        >>> run.summary["test"]["best"]
+        >>> accuracy = run.summary["test"]["best"]
         >>> run = linrnn.train(linrnn.recipes.suggest(task), task=task, out="runs/mine")
     """
     began = time.perf_counter()
@@ -77,12 +79,13 @@ def train(
     if task is not None and not isinstance(task, Task):
         raise wrong_type("task", "a linrnn.Task, such as from linrnn.Task.from_arrays", repr(task))
     if task is not None:
+        task.check()
         recipe = dataclasses.replace(recipe, task=task.name)
     settings = settings or Settings()
     place = None if data is None else os.path.abspath(data)
     about = {"given": task is not None, "data": place, "options": dict(options or {})}
-    with processes(settings.device) as group:
-        return _train(Run(out), recipe, settings, group, task or tasks.load(recipe.task), about, began)
+    with processes(settings.device) as group, ExitStack() as lock:
+        return _train(Run(out), recipe, settings, group, task or tasks.load(recipe.task), about, began, lock)
 
 
 def resume(
@@ -102,12 +105,14 @@ def resume(
     """
     began = time.perf_counter()
     run = Run.open(folder)
-    if run.summary is not None:
-        return run
     settings = settings or Settings()
-    recipe = run.recipe
-    with processes(settings.device) as group:
-        return _train(run, recipe, settings, group, run.same_task(task, data), None, began)
+    with processes(settings.device) as group, ExitStack() as lock:
+        if group.first:
+            lock.enter_context(run.locked())
+        group.wait()  # the first holds the lock before any looks at the run
+        if run.summary is not None:
+            return run
+        return _train(run, run.recipe, settings, group, run.same_task(task, data), None, began, lock)
 
 
 def _train(
@@ -118,8 +123,10 @@ def _train(
     task: Task,
     about: dict[str, Any] | None,
     began: float,
+    lock: ExitStack,
 ) -> Run:
-    """Train a run that is new where `about` says what to store of its data; its minutes count from `began`."""
+    """Train a run that is new where `about` says what to store of its data; its minutes count from `began`, and its
+    lock is held as long as `lock` is."""
     extras.require("training", "matplotlib", "rich")
     new = about is not None
     if new:
@@ -127,6 +134,10 @@ def _train(
     training = recipe.training
     commit()  # now, not that of the code as it may be when the run ends
     device = group.device(settings.device)
+    done = checkpoint.steps_in(run.checkpoints)
+    last = checkpoint.path_of(run.checkpoints, done[-1]) if done else None
+    if last is not None:
+        checkpoint.check_recipe(last, recipe)
     torch.manual_seed(training.seed)
     model = Model(recipe.model.config(task)).to(device)
     options = options_of(task, training)
@@ -134,11 +145,11 @@ def _train(
     objective.check(model)
     first = objective.metrics[0]
     optimizer = make_optimizer(model, training)
+    change = augment.of(training.augment, task, task.train)
     average = None if training.ema is None else Average(model, training.ema)
     losses = torch.zeros(training.eval_every, device=device)
     progress = Progress()
-    if done := checkpoint.steps_in(run.checkpoints):
-        last = checkpoint.path_of(run.checkpoints, done[-1])
+    if last is not None:
         progress = checkpoint.restore(last, model, optimizer, losses, average)
     if not group.first:
         torch.manual_seed(training.seed + (group.rank << 32) + progress.step)  # its own dropout
@@ -152,15 +163,18 @@ def _train(
     quiet, tensorboard = settings.quiet or not group.first, settings.tensorboard and group.first
     with waiting("compiling for the GPU, a minute or so", quiet=quiet or device.type != "cuda" or not settings.compile):
         advance, predict = steps_of(
-            model, optimizer, examples, objective, training, device, settings, group, average, rows
+            model, optimizer, examples, objective, training, device, settings, group, average, change, rows
         )
     report = Report(run, recipe, first, progress.step, quiet=quiet, tensorboard=tensorboard)
     group.wait()  # all have looked whether the folder is new
     if group.first and about is not None:
         Run.create(run.folder, recipe, about_run(model, task, options) | about)
-    with run.locked() if group.first else nullcontext(), report, _stop_signal() as stopping:
+        lock.enter_context(run.locked())
+    with report, _stop_signal() as stopping:
         if group.first and not new:
             run.forget_after(progress.step)
+        if group.first:
+            run.log_start(progress.step)
         if group.first and not run.spectra():
             run.log_spectrum(progress.step, _spectrum(model))
         started = time.perf_counter() - progress.seconds
@@ -186,7 +200,7 @@ def _train(
                         run.log({**record, "seconds": round(progress.seconds, 3)})
                         run.log_spectrum(progress.step, _spectrum(model))
                         report.evaluated(record)
-                checkpoint.save(run.checkpoints, model, optimizer, progress, losses, average)
+                checkpoint.save(run.checkpoints, model, optimizer, progress, losses, recipe.to_dict(), average)
             if training.patience is not None:
                 progress.stale = group.of_first(progress.stale)
             if not at_end:
@@ -270,11 +284,20 @@ def _finish(
     from linrnn.training import pictures  # Matplotlib loads when it is needed
 
     test, size = Examples(task, task.test, device), recipe.training.batch_size
-    values = {}
-    for which, step in (("best", progress.best_step), ("last", progress.step)):
-        checkpoint.restore_weights(checkpoint.path_of(run.checkpoints, step), model)
-        values[which] = evaluate(predict, model, test, objective, size)
     first = objective.metrics[0].name
+    best_step, validation, values, lost = progress.best_step, progress.best, dict[str, dict[str, float]](), {}
+    for which, step in (("best", best_step), ("last", progress.step)):
+        try:
+            checkpoint.restore_weights(checkpoint.path_of(run.checkpoints, step), model)
+        except (ValueError, OSError) as error:
+            if step == progress.step:
+                raise
+            warnings.warn(f"the last weights stand for the best ones, which cannot be read: {error}", stacklevel=2)
+            best_step, lost = progress.step, {"best_lost": str(error)}
+            validation = next((record[first] for record in run.metrics() if record["step"] == progress.step), None)
+        else:
+            values[which] = evaluate(predict, model, test, objective, size)
+    values.setdefault("best", values["last"])
     run.finish(
         {
             "task": recipe.task,
@@ -283,10 +306,12 @@ def _finish(
             "core": recipe.model.core,
             "metric": first,
             "test": {which: found[first] for which, found in values.items()},
-            "validation": progress.best,
+            "validation": validation,
             "metrics": values,
             "guesses": guesses(task, task.test),
-            "best_step": progress.best_step,
+            "best_step": best_step,
+            **lost,
+            "target": _reached(run.metrics(), objective.metrics[0], recipe.training.target),
             "stopped_early": progress.step < recipe.training.steps,
             "steps": progress.step,
             "seconds": round(progress.seconds, 2),
@@ -302,10 +327,25 @@ def _finish(
     pictures.spectrum(run, model)
 
 
+def _reached(records: list[dict[str, Any]], metric: Metric, target: float | None) -> dict[str, Any] | None:
+    """When validation first reached the target: the step, and the minutes of training and evaluation until then, both
+    None where it did not."""
+    if target is None:
+        return None
+    there = (r for r in records if r[metric.name] == target or metric.better(r[metric.name], target))
+    first = next(there, None)
+    when = (None, None) if first is None else (first["step"], round(first["seconds"] / 60, 2))
+    return {"value": target, "step": when[0], "minutes": when[1]}
+
+
 @contextmanager
 def _stop_signal() -> Iterator[list[int]]:
-    """Ctrl-C and a polite kill let the step end: the list fills when one came. A second one stops at once."""
+    """Ctrl-C, a polite kill and a terminal that closes let the step end: the list fills when one came. A second one
+    stops at once. `nohup` still lets training go on after its terminal."""
     came: list[int] = []
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
 
     def note(number: int, frame: object) -> None:
         if came:
@@ -313,7 +353,7 @@ def _stop_signal() -> Iterator[list[int]]:
         came.append(number)
 
     try:
-        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, note) for number in numbers}
     except ValueError:  # not the main thread: whoever runs us handles signals
         yield came
         return

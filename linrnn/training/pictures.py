@@ -16,20 +16,20 @@ def curve(run: Run, metric: Metric) -> None:
     """curve.png: loss on training and validation, and the metric on validation, over steps."""
     records = run.metrics()
     steps = [record["step"] for record in records]
-    losses = [record["loss"] for record in records]
+    losses = [record.get("loss", math.nan) for record in records]
     figure, ((left,),) = style.subplots(1, 1, width=7, height=3.6)
     left.plot(steps, losses, color=style.RED, marker=".", label="training")
     validation = [record.get("validation_loss", math.nan) for record in records]
     left.plot(steps, validation, color=style.RED, linestyle=":", label="validation")
-    left.set(xlabel="step", ylabel="loss", ylim=(0, 1.5 * max(losses)), title=_title(run))
+    left.set(xlabel="step", ylabel="loss", ylim=(0, 1.5 * max(_finite(losses)) or 1), title=_title(run))
     left.legend(loc="upper left", frameon=False)
     left.yaxis.label.set_color(style.RED)
     right = left.twinx()
     scale, unit = (100, ", %") if metric.percent else (1, "")
-    values = [scale * record[metric.name] for record in records]
+    values = [scale * record.get(metric.name, math.nan) for record in records]
     right.plot(steps, values, color=style.BLUE, marker=".")
-    finite = [value for value in values if math.isfinite(value)]
-    right.set(ylabel=f"validation {metric.words}{unit}", ylim=(0, 101 if metric.percent else 1.1 * max(finite) or 1))
+    top = 101 if metric.percent else 1.1 * max(_finite(values)) or 1
+    right.set(ylabel=f"validation {metric.words}{unit}", ylim=(0, top))
     right.yaxis.label.set_color(style.BLUE)
     style.save(figure, run.folder / "curve.png")
 
@@ -44,6 +44,11 @@ def spectrum(run: Run, model: Model) -> None:
     if after:
         figure = style.spectra(before, after, ("before training", "after"), f"Eigenvalues, {_title(run)}")
         style.save(figure, run.folder / "spectrum.png")
+
+
+def _finite(values: list[float]) -> list[float]:
+    """Those that are finite, or 0 where none is, as after a file was damaged."""
+    return [value for value in values if math.isfinite(value)] or [0.0]
 
 
 @torch.no_grad()

@@ -54,7 +54,8 @@ class Report:
     def __enter__(self) -> "Report":
         self.started = time.perf_counter()
         if self.make_writer is not None:
-            self.writer = self.make_writer(str(self.run.folder / "tensorboard"))
+            again = self.first_step + 1 if self.first_step else None  # later steps, which a run repeats, are hidden
+            self.writer = self.make_writer(str(self.run.folder / "tensorboard"), purge_step=again)
         if not self.quiet:
             self.bar.start()
         return self

@@ -1,10 +1,11 @@
-"""A run's folder: config.json (the recipe), run.json (what the model needs to be used again), metrics.jsonl,
-spectrum.jsonl, checkpoints/, summary.json and pictures."""
+"""A run's folder: config.json (the recipe), run.json (what the model needs to be used again), starts.jsonl,
+metrics.jsonl, spectrum.jsonl, checkpoints/, summary.json and pictures."""
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,15 +21,13 @@ from linrnn.tasks.base import Description, Task
 from linrnn.training import checkpoint
 from linrnn.training.about import checksum, difference, normalized_as
 from linrnn.util.errors import unknown
-from linrnn.util.files import parts, write
-
-try:
-    import fcntl
-except ImportError:  # Windows has no such locks
-    fcntl = None  # type: ignore[assignment]
+from linrnn.util.files import json_object, named, parts, plain, read_json, write
+from linrnn.util.locks import locked
+from linrnn.util.provenance import provenance
 
 CONFIG, METRICS, SUMMARY, CHECKPOINTS = "config.json", "metrics.jsonl", "summary.json", "checkpoints"
-ABOUT, SPECTRUM = "run.json", "spectrum.jsonl"
+ABOUT, SPECTRUM, STARTS = "run.json", "spectrum.jsonl", "starts.jsonl"
+SECTIONS = {"model": dict, "task": dict, "objective": dict, "options": dict, "given": bool}  # of run.json
 
 
 class Run:
@@ -49,7 +48,10 @@ class Run:
         run = cls(folder)
         run.check_new()
         run.folder.mkdir(parents=True, exist_ok=True)
-        write(run.folder / CONFIG, _json(recipe.to_dict()))  # before all else: without it the folder counts as empty
+        try:  # before all else: without it the folder counts as empty
+            write(run.folder / CONFIG, _json(recipe.to_dict()), new=True)
+        except FileExistsError:  # another process has just made it
+            raise run._taken() from None
         if about is not None:
             write(run.folder / ABOUT, _json(dict(about)))
         run.checkpoints.mkdir()
@@ -65,21 +67,17 @@ class Run:
 
     def check_new(self) -> None:
         if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.glob("[!.]*"))):
-            raise ValueError(
-                f"out: expected a new or empty folder, got {self.folder}, which holds something; --resume goes on"
-            )
+            raise self._taken()
+
+    def _taken(self) -> ValueError:
+        return ValueError(
+            f"out: expected a new or empty folder, got {self.folder}, which holds something; --resume goes on"
+        )
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from going on with this run meanwhile; however this one ends, the lock goes with it."""
-        with open(self.folder / CONFIG) as file:
-            if fcntl is not None:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError as error:
-                    raise ValueError(f"run: expected one that nobody trains now, got {self.folder}") from error
-                except OSError:
-                    pass  # a file system without locks
+        with locked(self.folder / CONFIG, f"run: expected one that nobody trains now, got {self.folder}"):
             yield
 
     @property
@@ -88,8 +86,9 @@ class Run:
 
     @property
     def recipe(self) -> Recipe:
+        data = read_json(self.folder / CONFIG, "the recipe of a run")
         try:
-            return Recipe.from_dict(json.loads((self.folder / CONFIG).read_text()))
+            return Recipe.from_dict(data)
         except (ValueError, TypeError) as error:
             raise ValueError(f"{self.folder / CONFIG}: expected the recipe of a run: {error}") from error
 
@@ -98,10 +97,14 @@ class Run:
         """What run.json holds: the version of linrnn, the model's config, the task's description, the objective and
         where the data was; None for runs of versions that wrote none."""
         path = self.folder / ABOUT
-        try:
-            return json.loads(path.read_text()) if path.is_file() else None
-        except ValueError as error:
-            raise ValueError(f"{path}: expected what a run stores of its model: {error}") from error
+        if not path.is_file():
+            return None
+        about = read_json(path, "what a run stores of its model")
+        for name, kind in SECTIONS.items():
+            if not isinstance(about.get(name, kind()), kind):
+                came = f"{name} = {about[name]!r}"[:100]
+                raise ValueError(f"{path}: expected what a run stores of its model, got {came}")
+        return about
 
     @property
     def description(self) -> Description:
@@ -122,9 +125,13 @@ class Run:
     def objective(self, device: torch.device | str = "cpu") -> Objective:
         """What was learned: the metrics, and what outputs mean."""
         chosen = dict((self.about or {}).get("objective", {}))
-        if chosen.get("class_weights") is not None:
-            chosen["class_weights"] = tuple(chosen["class_weights"])
-        return objectives.of(self.description, Options(**chosen), device)
+        try:
+            if chosen.get("class_weights") is not None:
+                chosen["class_weights"] = tuple(chosen["class_weights"])
+            options = Options(**chosen)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{self.folder / ABOUT}: expected the objective of a run: {error}") from error
+        return objectives.of(self.description, options, device)
 
     def task(self, data: str | os.PathLike[str] | None = None) -> Task:
         """The task with its examples, normalized as in training.
@@ -147,26 +154,23 @@ class Run:
         return task
 
     def _read(self, data: str | os.PathLike[str] | None) -> Task:
-        about = self.about or {"given": False}
-        if not about["given"]:
+        about = self.about or {}
+        if not about.get("given"):
             if data is not None:
                 raise ValueError(f"data: expected none for the task {self.recipe.task!r}, got {data}")
             return tasks.load(self.recipe.task)
-        place = data if data is not None else about["data"]
+        place = data if data is not None else about.get("data")
         if place is None:
             raise ValueError(f"data: expected the path of the examples of {self.folder}, which were given in Python")
         if not Path(place).exists():
             raise ValueError(f"data: expected the examples of {self.folder} in {place}, where there is nothing")
-        return files.open_data(Path(place), **about["options"])
+        return files.open_data(Path(place), **about.get("options", {}))
 
     @property
     def summary(self) -> dict[str, Any] | None:
         """None until the run has ended."""
         path = self.folder / SUMMARY
-        try:
-            return json.loads(path.read_text()) if path.is_file() else None
-        except ValueError as error:
-            raise ValueError(f"{path}: expected the summary of a run: {error}") from error
+        return read_json(path, "the summary of a run") if path.is_file() else None
 
     def model(self, weights: Literal["best", "last"] = "best") -> Model:
         """The trained model, in eval mode on the CPU: with the weights best on validation, or the last ones.
@@ -175,10 +179,18 @@ class Run:
             >>> model = linrnn.Run.open("runs/mine").model()
             >>> model.save("my-model")
         """
-        about = self.about
-        model = Model(self.recipe.model.config(self.description) if about is None else ModelConfig(**about["model"]))
-        checkpoint.restore_weights(checkpoint.path_of(self.checkpoints, self.step(weights)), model)
+        path = checkpoint.path_of(self.checkpoints, self.step(weights))
+        model = checkpoint.build(path, self._config())
         return model.eval()
+
+    def _config(self) -> ModelConfig:
+        about = self.about
+        if about is None:
+            return self.recipe.model.config(self.description)
+        try:
+            return ModelConfig(**about["model"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{self.folder / ABOUT}: expected the config of a model: {error}") from error
 
     def step(self, weights: Literal["best", "last"] = "best") -> int:
         """How many steps these weights were trained for."""
@@ -189,7 +201,9 @@ class Run:
             raise ValueError(f"run: expected at least one checkpoint in {self.checkpoints}, got none")
         if weights == "last":
             return steps[-1]
-        best = checkpoint.best_step(checkpoint.path_of(self.checkpoints, steps[-1]))
+        best = (self.summary or {}).get("best_step")  # the last step, where the best weights were lost
+        if type(best) is not int:
+            best = checkpoint.best_step(checkpoint.path_of(self.checkpoints, steps[-1]))
         if best == 0:
             raise ValueError("weights: expected 'last', got 'best': the run was stopped before its first evaluation")
         return best
@@ -198,12 +212,12 @@ class Run:
         write(self.folder / SUMMARY, _json(summary))
 
     def metrics(self) -> list[dict[str, Any]]:
-        """One record for each evaluation; a last line that was cut off is left out."""
-        return self._records(METRICS)
+        """One record for each evaluation; lines that are damaged are left out."""
+        return [record for _, record in self._records(METRICS) if record is not None]
 
     def spectra(self) -> list[dict[str, Any]]:
         """The step and the eigenvalues of each block, as planes (2, N): at the start and at each evaluation."""
-        return self._records(SPECTRUM)
+        return [record for _, record in self._records(SPECTRUM) if record is not None]
 
     def log(self, record: dict[str, Any]) -> None:
         self._append(METRICS, record)
@@ -211,26 +225,32 @@ class Run:
     def log_spectrum(self, step: int, eigenvalues: list[list[list[float]]]) -> None:
         self._append(SPECTRUM, {"step": step, "eigenvalues": eigenvalues})
 
+    def log_start(self, step: int) -> None:
+        """Record in starts.jsonl from which step, when, and by which machine, versions and commit training began."""
+        self._append(STARTS, {"step": step, "time": datetime.now(UTC).isoformat(timespec="seconds"), **provenance()})
+
     def forget_after(self, step: int) -> None:
-        """Drop the records of steps that will be repeated, and files that a killed process left incomplete."""
+        """Drop the records of steps that will be repeated, and files that a killed process left incomplete.
+
+        A line that cannot be read is kept: whose it is, nobody knows.
+        """
         for part in (*parts(self.folder), *parts(self.checkpoints)):
             part.unlink()
         for name in (METRICS, SPECTRUM):
-            kept = [record for record in self._records(name) if record["step"] <= step]
-            write(self.folder / name, "".join(json.dumps(record) + "\n" for record in kept).encode())
+            kept = [line for line, record in self._records(name) if record is None or record["step"] <= step]
+            write(self.folder / name, b"".join(line + b"\n" for line in kept))
 
-    def _records(self, name: str) -> list[dict[str, Any]]:
+    def _records(self, name: str) -> list[tuple[bytes, dict[str, Any] | None]]:
+        """The lines of a file and what they say; None for a line that is damaged."""
         path = self.folder / name
-        records = []
-        for line in path.read_text().splitlines() if path.is_file() else []:
-            try:
-                records.append(json.loads(line))
-            except json.JSONDecodeError:
-                break
-        return records
+        if not path.exists():
+            return []
+        with named(path):
+            lines = plain(path).read_bytes().split(b"\n")
+        return [(line, _record(line, RECORDS[name])) for line in lines if line]
 
     def _append(self, name: str, record: dict[str, Any]) -> None:
-        with open(self.folder / name, "a") as file:
+        with named(self.folder / name), open(self.folder / name, "a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
 
 
@@ -247,3 +267,30 @@ def load(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> 
 
 def _json(data: object) -> bytes:
     return (json.dumps(data, indent=2) + "\n").encode()
+
+
+def _record(line: bytes, right: Callable[[dict[str, Any]], bool]) -> dict[str, Any] | None:
+    try:
+        record = json_object(line)
+    except ValueError:
+        return None
+    return record if type(record.get("step")) is int and right(record) else None
+
+
+def _is_metrics(record: dict[str, Any]) -> bool:
+    return all(type(value) in (int, float) for value in record.values())
+
+
+def _is_spectrum(record: dict[str, Any]) -> bool:
+    """Whether there is a list of planes (2, N)."""
+    blocks = record.get("eigenvalues")
+    return isinstance(blocks, list) and all(
+        isinstance(planes, list)
+        and len(planes) == 2
+        and all(isinstance(plane, list) and all(type(x) in (int, float) for x in plane) for plane in planes)
+        and len(planes[0]) == len(planes[1])
+        for planes in blocks
+    )
+
+
+RECORDS = {METRICS: _is_metrics, SPECTRUM: _is_spectrum}

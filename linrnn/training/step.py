@@ -12,6 +12,7 @@ from linrnn.fast.capture import Captured
 from linrnn.model import Model
 from linrnn.objectives import Objective
 from linrnn.recipes import Training
+from linrnn.training.augment import Augment
 from linrnn.training.average import Average
 from linrnn.training.data import Batches, Examples
 from linrnn.training.processes import Processes
@@ -42,6 +43,7 @@ def steps_of(
     settings: Settings,
     group: Processes,
     average: Average | None = None,
+    change: Augment = lambda inputs: inputs,
     rows: Rows | None = None,
 ) -> tuple[Callable[[Tensor], Tensor], Callable[..., Tensor]]:
     """A function that trains on the examples of some indices and returns the loss, and a function that predicts.
@@ -65,7 +67,7 @@ def steps_of(
     def trained(indices: Tensor) -> Tensor:
         inputs, lengths, targets = examples(indices)
         with mixed:
-            outputs = fast(inputs, lengths=lengths, **packed)
+            outputs = fast(change(inputs), lengths=lengths, **packed)
         loss = objective.loss(outputs, targets, lengths)
         optimizer.zero_grad()
         loss.backward()

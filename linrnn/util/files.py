@@ -1,38 +1,130 @@
-"""Atomic writes, and checksums of tensors."""
+"""Files: atomic writes, JSON that is not trusted, errors that name the file, and checksums of tensors."""
 
 import hashlib
+import json
+import lzma
 import os
 import re
+import stat
+import struct
+import tarfile
 import threading
-from collections.abc import Mapping
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from linrnn.util.errors import wrong_value
 
-def write(path: Path, data: bytes) -> None:
-    """Write a temporary file, then rename it: a reader finds the old file or the new file, whole."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+DAMAGE: tuple[type[Exception], ...] = (  # what libraries raise at damaged files; OSError is also the system's
+    ValueError, TypeError, LookupError, ArithmeticError, EOFError, SyntaxError, RuntimeError, struct.error,
+    zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError,
+)  # fmt: skip
+FAULTS: tuple[type[Exception], ...] = (OSError, *DAMAGE)
+PART = ".linrnn-part"  # how the temporary files of `write` end
+
+
+def write(path: Path, data: bytes, *, new: bool = False) -> None:
+    """Write a temporary file, then rename it: a reader finds the old file or the new file, whole.
+
+    With `new`, a file that is there already is a FileExistsError, and stays.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}{PART}")
+    with named(path):
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            _move(temporary, path, new)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def parts(folder: Path) -> list[Path]:
     """The temporary files that a kill in the middle of `write` left in a folder."""
-    return [path for path in folder.glob(".*") if path.is_file() and re.fullmatch(r"\..+\.\d+-\d+", path.name)]
+    name = re.compile(rf"\..+\.\d+-\d+{re.escape(PART)}")
+    return [path for path in folder.glob(f".*{PART}") if name.fullmatch(path.name) and path.is_file()]
 
 
-def sha256(tensors: Mapping[str, Tensor]) -> str:
-    """The checksum of the names and numbers of contiguous tensors on the CPU."""
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Errors in here that name no file name this one: a full disk, a file that is larger than the memory."""
+    try:
+        yield
+    except MemoryError as error:
+        size = f"{path.stat().st_size:,} bytes" if path.is_file() else "more"
+        raise ValueError(f"{path}: expected a file that fits into memory, got {size} ({error})") from error
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def plain(path: Path, folder: Path | None = None) -> Path:
+    """The path, if it is a plain file and, with all links followed, lies in the folder; otherwise ValueError.
+
+    A pipe is not opened, as it would wait for ever, and a link in a folder from elsewhere reads nothing outside.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:  # a link to nothing or to itself, or a name that no file can have
+        raise wrong_value(str(path), "a file", f"none ({error})") from error
+    if not stat.S_ISREG(mode):
+        raise wrong_value(str(path), "a plain file", "a folder" if stat.S_ISDIR(mode) else "a pipe or a device")
+    if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
+        raise wrong_value(str(path), f"a file in {folder}", f"a link to {path.resolve()}")
+    return path
+
+
+def read_json(path: Path, expected: str) -> dict[str, Any]:
+    """The object in a JSON file; whatever else is there is a ValueError that names the file and what was expected."""
+    try:
+        with named(path):
+            data = plain(path).read_bytes()
+        return json_object(data)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: expected {expected}, got one that is damaged ({error})") from error
+
+
+def json_object(text: bytes | str) -> dict[str, Any]:
+    """The object that JSON in UTF-8 says; anything else, and JSON nested a thousand deep, is a ValueError."""
+    try:
+        data = json.loads(text if isinstance(text, str) else text.decode("utf-8"))
+    except RecursionError:
+        raise ValueError("JSON that is nested too deep") from None
+    if not isinstance(data, dict):
+        raise ValueError(f"a JSON object was expected, not {type(data).__name__}")
+    return data
+
+
+def sha256(tensors: Mapping[str, Tensor], *, about: Mapping[str, str] | None = None) -> str:
+    """The checksum of contiguous tensors on the CPU: their names, numbers and, with `about`, what is written beside
+    them, their dtypes and their shapes."""
     digest = hashlib.sha256()
+    if about is not None:
+        shapes = {name: (str(tensor.dtype), list(tensor.shape)) for name, tensor in tensors.items()}
+        digest.update(json.dumps([dict(about), shapes], sort_keys=True).encode())
     for name in sorted(tensors):
         digest.update(name.encode())
         digest.update(tensors[name].detach().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _move(temporary: Path, path: Path, new: bool) -> None:
+    if new:
+        try:
+            os.link(temporary, path)  # fails where the file exists, which a rename would replace
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without links
+            if path.exists():
+                raise FileExistsError(f"{path} exists") from None
+        else:
+            return
+    os.replace(temporary, path)

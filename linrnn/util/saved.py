@@ -1,49 +1,121 @@
-"""A saved model: a folder with its weights and its config."""
+"""A saved model: a folder with its weights and its config.
 
+The file of the weights holds the config, too, so that one atomic write decides which model is there. config.json is for
+people and other programs: it agrees with the weights, or loading is refused.
+"""
+
+import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor, nn
 
-from linrnn.util.files import sha256, write
+from linrnn.util.files import json_object, named, plain, read_json, sha256, write
+from linrnn.util.locks import locked
 
-WEIGHTS, CONFIG = "model.safetensors", "config.json"
+WEIGHTS, CONFIG, LOCK = "model.safetensors", "config.json", ".linrnn-lock"
+SIZES = ("depth", "d_model", "d_state", "channels", "vocabulary", "classes")
 M = TypeVar("M", bound=nn.Module)
 
 
 def write_model(folder: str | os.PathLike[str], config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-    """Write the weights with their checksum, and the config, into a folder."""
+    """Write the weights, with the config and a checksum of both, and then the config once more as JSON, into a folder.
+
+    Stopped at any moment, a folder that held a model before holds the old one or the new one.
+    """
     folder = Path(folder)
     described = json.dumps(config, indent=2) + "\n"  # first: a config that JSON cannot hold leaves the old files
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: tensor.cpu().contiguous() for name, tensor in weights.items()}
-    write(folder / WEIGHTS, safetensors.torch.save(tensors, {"sha256": sha256(tensors)}))
-    write(folder / CONFIG, described.encode())
+    with locked(folder / LOCK, remove=True):
+        about = {"config": described, "replaces": _digest(folder / CONFIG)}
+        data = safetensors.torch.save(tensors, about | {"sha256": sha256(tensors, about=about)})
+        write(folder / WEIGHTS, data)
+        write(folder / CONFIG, described.encode())
 
 
 def read_model(folder: str | os.PathLike[str], build: Callable[[dict[str, Any]], M]) -> M:
     """The module that `build` makes of the config in a folder, with the weights of the folder."""
     folder = Path(folder)
-    for name in (CONFIG, WEIGHTS):
-        if not (folder / name).is_file():
-            raise FileNotFoundError(f"folder: expected {name} in {folder}, where Model.save put it; there is none")
+    digest = _digest(folder / CONFIG)  # before the weights, which are written first
+    if not (folder / WEIGHTS).is_file():
+        raise FileNotFoundError(f"folder: expected {WEIGHTS} in {folder}, where Model.save put it; there is none")
+    weights, about = _read_weights(folder / WEIGHTS)
+    config = _config(folder, about, digest)
     try:
-        model = build(json.loads((folder / CONFIG).read_text()))
+        model = build_to_fit(build, config, weights)
+        model.load_state_dict(weights, assign=True)  # in the precision in which they were saved
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"folder: expected a model's config in {folder / CONFIG}, got one that fits none: {error}"
         ) from error
-    try:
-        with safetensors.safe_open(folder / WEIGHTS, "pt") as file:
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is no dictionary
-            known = (file.metadata() or {}).get("sha256")
-        if known not in (None, sha256(weights)):  # None: written by others
-            raise RuntimeError("its checksum is another, it is damaged")
-        model.load_state_dict(weights, assign=True)  # in the precision in which they were saved
-    except (safetensors.SafetensorError, RuntimeError) as error:
+    except RuntimeError as error:
         raise ValueError(f"folder: expected the weights of {CONFIG} in {folder / WEIGHTS}: {error}") from error
     return model
+
+
+def build_to_fit(build: Callable[[dict[str, Any]], M], config: dict[str, Any], weights: Mapping[str, Tensor]) -> M:
+    """The module that `build` makes of a config; a RuntimeError, before anything large is allocated, if the weights are
+    not of its names and shapes."""
+    largest = max((n for tensor in weights.values() for n in tensor.shape), default=0)
+    for name in SIZES:  # these take time and memory even on `meta`
+        value, bound = config.get(name), len(weights) if name == "depth" else max(4 * largest, 4096)
+        if type(value) is int and value > bound:
+            raise RuntimeError(f"{name} = {value:,} is too large for them")
+    try:
+        with torch.device("meta"):
+            sketch = build(config)
+    except (NotImplementedError, RuntimeError):  # a core of a user's own that cannot be built without numbers
+        return build(config)
+    sketch.load_state_dict({name: tensor.to("meta") for name, tensor in weights.items()}, assign=True)
+    return build(config)
+
+
+def _read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The weights, and what is written beside them but their checksum, which is compared."""
+    try:
+        with named(path), safetensors.safe_open(plain(path), "pt") as file:
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is no dictionary
+            about = dict(file.metadata() or {})
+        known = about.pop("sha256", None)
+        # Earlier versions hold a checksum of names and numbers only, and files of others none.
+        if known != sha256(weights, about=about) and ("config" in about or known not in (None, sha256(weights))):
+            raise ValueError("its checksum is another, it is damaged")
+    except (safetensors.SafetensorError, ValueError, TypeError, RuntimeError) as error:
+        raise ValueError(f"folder: expected the weights of {CONFIG} in {path}: {error}") from error
+    return weights, about
+
+
+def _config(folder: Path, about: Mapping[str, str], digest: str) -> dict[str, Any]:
+    """The config in the file of the weights, or, of earlier versions, in config.json."""
+    path = folder / CONFIG
+    if "config" not in about:
+        if not path.is_file():
+            raise FileNotFoundError(f"folder: expected {CONFIG} in {folder}, where Model.save put it; there is none")
+        return _read_config(path)
+    config = json_object(about["config"])
+    if digest and digest != about.get("replaces"):  # or a kill came between the two writes
+        found = _read_config(path)
+        for name in {**config, **found}:
+            if config.get(name) != found.get(name):
+                expected = f"{path} with {name} = {config.get(name)!r}, as {WEIGHTS} was saved"
+                raise ValueError(f"folder: expected {expected}, got {found.get(name)!r}")
+    return config
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        return read_json(path, "JSON")
+    except ValueError as error:
+        raise ValueError(f"folder: expected a model's config in {path}, got one that fits none: {error}") from error
+
+
+def _digest(path: Path) -> str:
+    """The checksum of a file; no text where there is none."""
+    return hashlib.sha256(plain(path).read_bytes()).hexdigest() if path.exists() else ""

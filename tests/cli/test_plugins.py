@@ -19,7 +19,7 @@ from linrnn.training.overrides import override
 from tests.cores.test_own_core import Average
 from tests.training.helpers import environment
 
-DOCS = (Path(__file__).parents[2] / "docs" / "cores.md").read_text()
+DOCS = (Path(__file__).parents[2] / "docs" / "guide" / "cores.md").read_text()
 (CORE,) = re.findall(r"^```python\n(.*?)^```", DOCS, re.DOTALL | re.MULTILINE)  # the core that the docs show
 MODULE = (
     CORE

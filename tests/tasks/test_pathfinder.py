@@ -186,7 +186,7 @@ def test_only_pngs_decoder_opens_files_from_outside(tmp_path: Path, monkeypatch:
     with Image.open(path) as image:
         assert image.format == "EPS"
     with pytest.raises(ValueError, match=r"sample_0\.png: expected a PNG image"):
-        list(pathfinder._images([(path, 0)], 32, "reading", silent))
+        list(pathfinder._images([(path, 0)], 32, tmp_path, "reading", silent))
 
 
 def test_a_decompression_bomb_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +194,7 @@ def test_a_decompression_bomb_is_one_line(tmp_path: Path, monkeypatch: pytest.Mo
     Image.fromarray(np.zeros((64, 64), np.uint8)).save(path)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     with pytest.raises(ValueError, match=r"sample_0\.png: expected 32×32 pixels, got far more"):
-        list(pathfinder._images([(path, 0)], 32, "reading", silent))
+        list(pathfinder._images([(path, 0)], 32, tmp_path, "reading", silent))
 
 
 @pytest.mark.parametrize(

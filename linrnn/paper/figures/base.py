@@ -36,12 +36,14 @@ class Result:
 
 
 class Experiment(Protocol):
-    """One file each in this folder has a function `run` like this.
+    """The function `run` of each figure's module."""
 
-    Args:
-        quick: take seconds instead of minutes: fewer and smaller runs, with the same claims checked.
-        seed: of everything random.
-        progress: told how far it is.
-    """
+    def __call__(self, *, quick: bool, seed: int, progress: Progress) -> Result:
+        """Compute the numbers, check the claims and draw the picture.
 
-    def __call__(self, *, quick: bool, seed: int, progress: Progress) -> Result: ...
+        Args:
+            quick: take seconds instead of minutes: fewer and smaller runs, with the same claims checked.
+            seed: of everything random.
+            progress: called with what is done and how much of it.
+        """
+        ...

@@ -8,6 +8,7 @@ from linrnn.tasks.base import Task
 from linrnn.tasks.files.formats import FORMATS, WHAT, format_of
 from linrnn.tasks.files.new import New, read_new
 from linrnn.util.errors import unknown, wrong_value
+from linrnn.util.files import named
 
 __all__ = ["FORMATS", "New", "format_of", "open_data", "options_of", "read_new"]
 
@@ -33,7 +34,8 @@ def open_data(path: str | Path, **options: Any) -> Task:
             if not others:
                 raise unknown("options", name, sorted(known[format_]))
             raise wrong_value(name, f"for {' and '.join(others)} only", f"{given[name]!r} for {path}")
-    task: Task = FORMATS[format_].load(path, **given)
+    with named(path):
+        task: Task = FORMATS[format_].load(path, **given)
     return task
 
 

@@ -13,7 +13,9 @@ from linrnn.tasks.base import Description
 from linrnn.tasks.files import audio, npz, table, text
 from linrnn.tasks.files.columns import read
 from linrnn.tasks.files.formats import WHAT, format_of
+from linrnn.tasks.files.packed import plain_name
 from linrnn.util.errors import wrong_value
+from linrnn.util.files import named, plain
 
 
 class New(NamedTuple):
@@ -49,7 +51,8 @@ def read_new(path: str | Path, like: Description) -> New:
     if format_ != "npz" and format_ != like.options.get("format"):
         trained = WHAT.get(str(like.options.get("format")), "arrays")
         raise wrong_value(str(path), f"{trained}, as in training, or {WHAT['npz']}", WHAT[format_])
-    found = {"npz": _arrays, "table": _table, "audio": _sounds, "text": _text}[format_](path, like)
+    with named(path):
+        found = {"npz": _arrays, "table": _table, "audio": _sounds, "text": _text}[format_](path, like)
     _check(found, like, path)
     return found
 
@@ -96,13 +99,13 @@ def _table(path: Path, like: Description) -> New:
             raise wrong_value(str(path), expected, f"{short[1] - short[0]:,}")
         segments = [(end - window, end) for _, end in segments]
     padded, lengths = pad("rows", [values[a:b] for a, b in segments])
-    names = rows.names if options.get("group") else [path.stem]
+    names = rows.names if options.get("group") else [plain_name(path).stem]
     full = bool((lengths == padded.shape[1]).all())
     return New(padded, None if full else lengths, None, names)
 
 
 def _sounds(path: Path, like: Description) -> New:
-    files = [path] if path.is_file() else _audio(path)
+    files = [path] if path.is_file() else [plain(file, path) for file in _audio(path)]
     sequences = []
     for file in files:
         samples, own = audio.read(file)

@@ -9,18 +9,19 @@ import pytest
 from linrnn.paper import figures as experiments
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "figures.md"
+PAGES = ROOT / "docs" / "paper"
 RECORDS = ROOT / "results" / "figures"
 
 
 @pytest.mark.parametrize("name", [*experiments.FIGURES, "depth"])
 def test_a_section_for_each_figure(name: str) -> None:
-    if not PAGE.exists():
+    if not PAGES.exists():
         pytest.skip("only a checkout has the docs")
-    found = re.search(rf"^## {name}\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    text = "".join((PAGES / f"{page}.md").read_text() for page in ("figures", "figures-networks"))
+    found = re.search(rf"^## {name}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
     assert found
     picture = f"{name}.gif" if name == "depth" else f"{name}.png"
-    assert f"](../results/figures/{picture})" in found[1]
+    assert f"](../../results/figures/{picture})" in found[1]
     assert (RECORDS / picture).stat().st_size < 600_000
     assert f"linrnn figure {name}" in found[1]
     record = json.loads((RECORDS / f"{name}.json").read_text())

@@ -1,0 +1,55 @@
+"""The files of a release agree with each other and with the package."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import linrnn
+
+ROOT = Path(__file__).parent.parent
+if not (ROOT / "CITATION.cff").exists():
+    pytest.skip("only a checkout has the files of a release", allow_module_level=True)
+yaml = pytest.importorskip("yaml")
+
+
+def read(path: str) -> dict[str, Any]:
+    data: dict[str, Any] = yaml.safe_load((ROOT / path).read_text())
+    return data
+
+
+def test_one_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert read("CITATION.cff")["version"] == project["version"] == linrnn.__version__
+
+
+def test_the_paper_is_cited() -> None:
+    paper = read("CITATION.cff")["preferred-citation"]
+    assert [author["family-names"] for author in paper["authors"]] == [
+        "Orvieto",
+        "Smith",
+        "Gu",
+        "Fernando",
+        "Gulcehre",
+        "Pascanu",
+        "De",
+    ]
+    assert "2303.06349" in paper["url"]
+
+
+def test_the_matrix_has_the_supported_versions() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    matrix = read(".github/workflows/ci.yml")["jobs"]["test"]["strategy"]["matrix"]
+    assert matrix["python"][0] == project["requires-python"].removeprefix(">=")
+    (torch,) = [line for line in project["dependencies"] if line.startswith("torch")]
+    assert f"torch>={matrix['torch'][0]}" in torch
+
+
+def test_pre_commit_checks_what_ci_checks() -> None:
+    (repository,) = read(".pre-commit-config.yaml")["repos"]
+    commands = {hook["entry"] for hook in repository["hooks"]}
+    ci = (ROOT / ".ci" / "run").read_text()
+    checks = set(re.findall(r"^\.venv/bin/(ruff format|ruff check|mypy)", ci, re.MULTILINE))
+    assert checks == {"ruff format", "ruff check", "mypy"} == commands - {"python -m pytest"}
