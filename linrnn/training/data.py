@@ -20,7 +20,8 @@ class Examples:
 
     Called with indices (batch,), it gives the model's input, lengths (or None) and targets. Pixels are divided by 255;
     pixels and numbers are normalized, but for a last column of tokens beside numbers; targets that are numbers are
-    normalized, and those that are classes or tokens are int64.
+    normalized, and those that are classes or tokens are int64. A relative forecast takes changes from the last value
+    of the window, in the channels that are forecast.
     """
 
     def __init__(self, task: Description, split: Split, device: torch.device) -> None:
@@ -29,6 +30,8 @@ class Examples:
         self.tokens = task.channels is None
         self.beside = task.vocabulary is not None and not self.tokens  # tokens in the last column
         self.kind = task.kind
+        channels = task.forecast_channels if task.relative else None
+        self.relative = None if channels is None else torch.tensor(channels, device=device)
         self.mean, self.std = _pair(task.mean, task.std, self.inputs.dtype, device)
         self.target_mean, self.target_std = _pair(task.target_mean, task.target_std, self.targets.dtype, device)
         self._count = len(split)
@@ -53,6 +56,9 @@ class Examples:
 
     def __call__(self, indices: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
         inputs = self._inputs.rows_of(indices)
+        anchors = self.anchors(indices)
+        if anchors is not None:
+            inputs[..., self.relative] -= anchors  # of a copy, which indices make
         if self.tokens:
             inputs = inputs.int()
         elif self.beside:
@@ -61,11 +67,22 @@ class Examples:
         else:
             inputs = _normalized(inputs, self.mean, self.std)
         targets = self._targets.rows_of(indices)
+        if anchors is not None and targets.is_floating_point():
+            targets = targets - anchors
         if targets.is_floating_point():
             targets = _normalized(targets, self.target_mean, self.target_std)
         elif self.kind != "multi-label":
             targets = targets.long()
         return inputs, None if self.lengths is None else self.lengths[indices], targets
+
+    def anchors(self, indices: Tensor) -> Tensor | None:
+        """The last values of windows, (batch, 1, outputs), from which a relative forecast takes changes, or None."""
+        if self.relative is None:
+            return None
+        inputs = self._inputs.rows_of(indices)[..., self.relative]
+        if self.lengths is None:
+            return inputs[:, -1:]
+        return inputs[torch.arange(len(inputs), device=inputs.device), self.lengths[indices] - 1].unsqueeze(1)
 
 
 class Batches:
