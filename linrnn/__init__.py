@@ -1,6 +1,6 @@
 """Deep linear recurrent networks for long sequences."""
 
-from linrnn import nn, recipes, tasks
+from linrnn import nn, online, recipes, tasks
 from linrnn.cores import DLR, GRU, LRU, LSTM, RNN, S4, S4D, S5, Core, diagonalize, real_form, register_core
 from linrnn.model import Model, ModelConfig, ModelState
 from linrnn.nn import param_groups
@@ -32,6 +32,7 @@ __all__ = [
     "diagonalize",
     "load",
     "nn",
+    "online",
     "param_groups",
     "real_form",
     "recipes",

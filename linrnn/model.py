@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from linrnn.config import Architecture, Interface, Mixing, ModelConfig, Norm
 from linrnn.cores import CORES, Core
-from linrnn.cores.base import check_lengths, last_valid, valid_mask
+from linrnn.cores.base import Lengths, check_lengths, last_valid, lengths_tensor, valid_mask
 from linrnn.norm import BatchNorm, LayerNorm
 from linrnn.recurrence.op import check_resets
 from linrnn.util import saved
@@ -43,14 +43,15 @@ class Block(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Whole sequences (batch, length, H); valid, bool (batch, length), is false at padding."""
         y, state = self.core(self.norm(x, valid), state, lengths=lengths, resets=resets)
-        return x + self._mix(y), state
+        return x + self.mix(y), state
 
     def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """One step (batch, H)."""
         y, state = self.core.step(self.norm(x), state)
-        return x + self._mix(y), state
+        return x + self.mix(y), state
 
-    def _mix(self, y: Tensor) -> Tensor:
+    def mix(self, y: Tensor) -> Tensor:
+        """What a block adds to its input, from the output of its core."""
         return self._drop(self.gated(self._drop(F.gelu(y)), y))
 
     def gated(self, h: Tensor, y: Tensor) -> Tensor:
@@ -75,6 +76,10 @@ class ModelState(NamedTuple):
     cores: tuple[Tensor, ...]
     total: Tensor  # (batch, H); with pooling="last" the last step instead of the sum
     steps: Tensor  # (batch,)
+
+    def detach(self) -> "ModelState":
+        """The same state without gradients, for truncated backpropagation."""
+        return ModelState(tuple(core.detach() for core in self.cores), self.total.detach(), self.steps)
 
 
 class Model(nn.Module):
@@ -110,12 +115,13 @@ class Model(nn.Module):
             self.head = nn.Linear(H, config.classes)
         self.apply(initialize)
 
-    def forward(self, inputs: Tensor, *, lengths: Tensor | None = None, resets: Tensor | None = None) -> Tensor:
+    def forward(self, inputs: Tensor, *, lengths: Lengths | None = None, resets: Tensor | None = None) -> Tensor:
         """Whole sequences, in parallel.
 
         Args:
             inputs: as the class says.
-            lengths: integers (batch,), or (batch, 2) for two documents: the valid steps; the rest is padding.
+            lengths: a tensor or a list of integers, (batch,), or (batch, 2) for two documents: the valid steps; the
+                rest is padding.
             resets: bool (batch, length), true where a new sequence starts; without pooling only.
         """
         pairs = self.config.documents == 2
@@ -130,15 +136,16 @@ class Model(nn.Module):
         return self.classify(pair(pooled) if pairs else pooled)
 
     def chunk(
-        self, inputs: Tensor, state: ModelState | None = None, *, lengths: Tensor | None = None
+        self, inputs: Tensor, state: ModelState | None = None, *, lengths: Lengths | None = None
     ) -> tuple[Tensor, ModelState]:
         """The next part of sequences that arrive in parts: the output of `forward` on all so far, and the next state.
 
         With pooling the output is the prediction from all steps so far; without, the outputs of the steps of this part.
-        Batch norm uses its running statistics only: call `model.eval()` first.
+        With batch norm, call `model.eval()` first. With layer norm it also trains, by truncated backpropagation:
+        `state = state.detach()` before the next part.
         """
-        self._require_streaming("chunk")
-        state = self.initial_state(len(inputs)) if state is None else state
+        self._require_streaming("chunk", trains=self.config.norm == "layer")
+        state = self.initial_state(inputs.shape[0]) if state is None else state
         self._check_state(state)
         x, valid, cores = self._features(inputs, state, lengths, None)
         steps = state.steps + (x.shape[1] if valid is None else valid.sum(1))
@@ -180,15 +187,18 @@ class Model(nn.Module):
         """Write the weights (safetensors, with their checksum) and the config (JSON) into a folder."""
         saved.write_model(folder, dataclasses.asdict(self.config), self.state_dict())
 
-    def documents(self, inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def documents(self, inputs: Tensor, lengths: Lengths | None) -> tuple[Tensor, Tensor | None]:
         """Two documents (batch, 2, length, ...) as (2·batch, length, ...), and their lengths likewise."""
         if inputs.dim() < 3 or inputs.shape[1] != 2:
             raise wrong_value("inputs", "two documents, (batch, 2, length, ...)", shape(inputs))
-        if lengths is not None and lengths.shape != inputs.shape[:2]:
+        if lengths is None:
+            return inputs.flatten(0, 1), None
+        lengths = lengths_tensor(lengths)
+        if lengths.shape != inputs.shape[:2]:
             raise wrong_value("lengths", f"shape {tuple(inputs.shape[:2])} (batch, 2)", shape(lengths))
-        return inputs.flatten(0, 1), None if lengths is None else lengths.flatten()
+        return inputs.flatten(0, 1), lengths.flatten()
 
-    def checked(self, inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def checked(self, inputs: Tensor, lengths: Lengths | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Inputs that are zero at padding, lengths and the mask of valid steps; errors where they do not fit."""
         self.config.check_inputs(inputs, next(self.parameters()), batch_dims=2)
         if lengths is None:
@@ -210,7 +220,7 @@ class Model(nn.Module):
             return output
 
     def _features(
-        self, inputs: Tensor, state: ModelState | None, lengths: Tensor | None, resets: Tensor | None
+        self, inputs: Tensor, state: ModelState | None, lengths: Lengths | None, resets: Tensor | None
     ) -> tuple[Tensor, Tensor | None, tuple[Tensor, ...]]:
         """The last block's output (batch, length, H), the valid steps (None: all), and the states of the cores."""
         inputs, lengths, valid = self.checked(inputs, lengths)
@@ -232,13 +242,14 @@ class Model(nn.Module):
         if len(state.cores) != self.config.depth:
             raise wrong_value("state", f"the states of {self.config.depth} cores", len(state.cores))
 
-    def _require_streaming(self, name: str) -> None:
+    def _require_streaming(self, name: str, trains: bool = False) -> None:
         if self.config.documents == 2:
             raise ValueError(
                 f"{name}: expected a model of one document, got one of two, which compares whole documents"
             )
-        if self.training:
-            raise RuntimeError(f"{name}: expected a model in eval mode: call model.eval() first")
+        if self.training and not trains:
+            layer = ", or a model with norm='layer'" if name == "chunk" else ""
+            raise RuntimeError(f"{name}: expected a model in eval mode{layer}: call model.eval() first")
 
 
 def load(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> Model:
@@ -286,8 +297,8 @@ def last(x: Tensor, valid: Tensor | None, otherwise: Tensor | None = None) -> Te
     """(batch, length, H) to (batch, H): the last valid step, in float32 or better; `otherwise` (None: zeros) for a
     sequence without steps."""
     wide = torch.promote_types(x.dtype, torch.float32) if otherwise is None else otherwise.dtype
-    otherwise = x.new_zeros(len(x), x.shape[2], dtype=wide) if otherwise is None else otherwise
-    lengths = x.new_full((len(x),), x.shape[1], dtype=torch.int64) if valid is None else valid.sum(1)
+    otherwise = x.new_zeros(x.shape[0], x.shape[2], dtype=wide) if otherwise is None else otherwise
+    lengths = x.new_full((x.shape[0],), x.shape[1], dtype=torch.int64) if valid is None else valid.sum(1)
     return last_valid(x, lengths, otherwise)
 
 

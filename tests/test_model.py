@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -232,6 +233,42 @@ def test_chunks_with_lengths(pooling: str) -> None:
     for start, stop in ((0, 3), (3, 7), (7, 9)):
         output, state = model.chunk(inputs[:, start:stop], state, lengths=(LENGTHS - start).clamp(0, stop - start))
     assert relative_error(output, model(inputs, lengths=LENGTHS)) < 1e-10
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last", "none"])
+def test_training_by_chunks_with_layer_norm(pooling: str) -> None:
+    model = _model(channels=3, norm="layer", pooling=pooling).double()
+    x = torch.randn(4, 9, 3, dtype=torch.float64)
+    first, state = model.chunk(x[:, :5])
+    second, _ = model.chunk(x[:, 5:], state)
+    whole = model(x)
+    output = torch.cat([first, second], dim=1) if pooling == "none" else second
+    assert relative_error(output, whole) < 1e-12
+    found, expected = gradients(model, output.square().sum()), gradients(model, whole.square().sum())
+    assert all(relative_error(found[name], expected[name]) < 1e-10 for name in expected)
+    cut = state.detach()
+    assert not any(part.requires_grad for part in (*cut.cores, cut.total, cut.steps))
+    again, _ = model.chunk(x[:, 5:], cut)
+    assert again.equal(second)
+    truncated = gradients(model, again.square().sum())
+    assert not truncated["encoder.weight"].equal(found["encoder.weight"])
+
+
+@pytest.mark.parametrize("documents", [1, 2])
+def test_lengths_as_a_list(documents: int) -> None:
+    model = _model(channels=3, documents=documents).eval()
+    x = torch.randn(4, *[2] * (documents - 1), 9, 3)
+    lengths: Any = [9, 0, 4, 1] if documents == 1 else [[9, 2], [0, 1], [4, 4], [1, 9]]
+    expected = model(x, lengths=torch.tensor(lengths))
+    assert model(x, lengths=lengths).equal(expected)
+    assert model(x, lengths=np.array(lengths)).equal(expected)
+    assert model(x[:0], lengths=lengths[:0] if documents == 1 else torch.zeros(0, 2).long()).shape == (0, 4)
+    assert accelerate(model)(x, lengths=lengths).equal(expected)
+    if documents == 1:
+        assert model.chunk(x, lengths=lengths)[0].equal(model.chunk(x, lengths=torch.tensor(lengths))[0])
+        core = model.blocks[0].core
+        u = torch.randn(4, 9, 6)
+        assert core(u, lengths=lengths)[0].equal(core(u, lengths=torch.tensor(lengths))[0])
 
 
 def test_pooling_of_the_last_step() -> None:
@@ -672,7 +709,7 @@ def test_streaming_in_training_mode_is_refused() -> None:
     model = _model(channels=3)
     with pytest.raises(RuntimeError, match=r"step: expected a model in eval mode: call model\.eval\(\) first"):
         model.step(torch.zeros(2, 3), model.initial_state(2))
-    with pytest.raises(RuntimeError, match="chunk: expected a model in eval mode"):
+    with pytest.raises(RuntimeError, match=r"chunk: expected a model in eval mode, or a model with norm='layer': call"):
         model.chunk(torch.zeros(2, 5, 3))
 
 

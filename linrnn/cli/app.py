@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 
 import torch
 import typer
@@ -44,7 +45,9 @@ app.command()(cli_table.table)
 def main() -> None:
     """Run the command; a user's mistake is one line, not a traceback. Typer exits with 130 after Ctrl-C."""
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: say(str(message))
+            app()
     except training.TimeIsUp as error:
         say(str(error))
         sys.exit(75)  # as sysexits.h has it: call again

@@ -23,7 +23,7 @@ from linrnn.recipes import Recipe
 from linrnn.streaming import Stream
 from linrnn.training.data import Examples
 from linrnn.training.evaluation import evaluate, guesses
-from linrnn.training.run import CONFIG, Run
+from linrnn.training.run import CONFIG, SUMMARY, Run
 from linrnn.util import files
 from linrnn.util.errors import unknown, wrong_value
 
@@ -142,7 +142,7 @@ def listed(folder: Path) -> tuple[list[Row], dict[str, str]]:
         run, name = Run.open(config.parent), str(config.parent.relative_to(folder))
         try:
             found.append(row_of(run, name))
-        except (ValueError, TypeError, KeyError, OSError) as error:
+        except Exception as error:  # whatever is wrong with one run, the others are listed
             if run.checkpoints.is_dir():  # or else a model's folder, or another's
                 unread[name] = " ".join(str(error).split())
     return found, unread
@@ -154,10 +154,15 @@ def row_of(run: Run, name: str) -> Row:
     metric = run.metric
     best: float | None = None
     for record in records:
-        if metric.better(record[metric.name], best):
+        if metric.name in record and metric.better(record[metric.name], best):
             best = record[metric.name]
     done = records[-1]["step"] if records else 0
-    return Row(name, recipe, metric, done, best, summary or {})
+    row = Row(name, recipe, metric, done, best, summary or {})
+    numbers = [row.validation, (summary or {}).get("test", {}).get("best"), (summary or {}).get("steps_per_second")]
+    if not all(number is None or type(number) in (int, float) for number in numbers):
+        raise ValueError(f"{run.folder / SUMMARY}: expected the summary of a run, got {numbers[1:]} as its numbers")
+    row.cells()
+    return row
 
 
 def compare(

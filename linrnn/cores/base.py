@@ -1,6 +1,6 @@
 """The one interface of all recurrent layers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from linrnn.recurrence import torch_func
 from linrnn.recurrence.op import carry_dtype, check_device, check_resets
 from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
+
+Lengths = Tensor | Sequence[int] | Sequence[Sequence[int]]
 
 
 class Core(nn.Module):
@@ -44,7 +46,7 @@ class Core(nn.Module):
         u: Tensor,
         state: Tensor | None = None,
         *,
-        lengths: Tensor | None = None,
+        lengths: Lengths | None = None,
         resets: Tensor | None = None,
         group: "torch.distributed.ProcessGroup | None" = None,
     ) -> tuple[Tensor, Tensor | None]:
@@ -53,9 +55,9 @@ class Core(nn.Module):
         Args:
             u: (batch, length, d_model).
             state: the state before the first step, as returned; zero if None.
-            lengths: integers (batch,): the length of each sequence; the rest is padding on the right. Padding is never
-                read, outputs at padding are zero, and the state returned is the state after the last step before the
-                padding, in the dtype of states.
+            lengths: integers (batch,), a tensor or a list: the length of each sequence; the rest is padding on the
+                right. Padding is never read, outputs at padding are zero, and the state returned is the state after the
+                last step before the padding, in the dtype of states.
             resets: bool (batch, length), true where a new sequence starts.
             group: processes over which the length is split, as in `linrnn.scan`: `u`, `resets` and `y` are this rank's
                 part, the state is read on the first rank and returned on all ranks, and the gradients of parameters
@@ -184,13 +186,22 @@ def output_dtype(u: Tensor, carry: torch.dtype) -> torch.dtype:
     return u.dtype
 
 
-def check_lengths(lengths: Tensor, u: Tensor) -> Tensor:
-    """`lengths` on the device of u, as int64, after a check against the shape of u."""
-    batch, length = u.shape[:2]
+def lengths_tensor(lengths: Lengths) -> Tensor:
+    """`lengths` as a tensor of integers; TypeError for anything else."""
     if not isinstance(lengths, Tensor):
-        raise wrong_type("lengths", "a tensor of integers", type(lengths).__name__)
+        try:
+            lengths = torch.as_tensor(lengths, dtype=None if len(lengths) else torch.int64)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise wrong_type("lengths", "a tensor or a list of integers", repr(lengths)) from error
     if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
         raise wrong_type("lengths", "integers", lengths.dtype)
+    return lengths
+
+
+def check_lengths(lengths: Lengths, u: Tensor) -> Tensor:
+    """`lengths` on the device of u, as int64, after a check against the shape of u."""
+    batch, length = u.shape[:2]
+    lengths = lengths_tensor(lengths)
     if lengths.shape != (batch,):
         raise wrong_value("lengths", f"shape {(batch,)} (batch,)", shape(lengths))
     if batch and values_can_be_read(lengths):
@@ -215,7 +226,7 @@ def valid_mask(lengths: Tensor, length: int) -> Tensor:
 def last_valid(states: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
     """The state after the last step before the padding; the initial state where a sequence is empty."""
     if states.shape[1] == 0:
-        return initial
+        return initial.clone()
     index = (lengths - 1).clamp(min=0).view(-1, *[1] * (states.dim() - 1))
     last = states.gather(1, index.expand(-1, 1, *states.shape[2:])).squeeze(1).to(initial.dtype)
     empty = (lengths == 0).view(-1, *[1] * (initial.dim() - 1))

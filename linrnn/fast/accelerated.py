@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.cores import LRU
-from linrnn.cores.base import output_dtype, values_can_be_read
+from linrnn.cores.base import Lengths, output_dtype, values_can_be_read
 from linrnn.fast import blocks, chunks, fused, packing
 from linrnn.fast.blocks import Batch
 from linrnn.fast.chunks import CoreWeights
@@ -43,7 +43,7 @@ def accelerate(model: Model, *, compile: bool = True) -> "Model | Accelerated":
     return model
 
 
-def reason(model: Model, x: Tensor | None = None, lengths: Tensor | None = None) -> str | None:
+def reason(model: Model, x: Tensor | None = None, lengths: Lengths | None = None) -> str | None:
     """Why the blocks of a model are not fused, in words; None where they are.
 
     Args:
@@ -60,7 +60,7 @@ def reason(model: Model, x: Tensor | None = None, lengths: Tensor | None = None)
     return None
 
 
-def _unsuitable(model: Model, lengths: Tensor | None) -> str | None:
+def _unsuitable(model: Model, lengths: Lengths | None) -> str | None:
     """The part of `reason` that holds on every device."""
     cores = [block.core for block in model.blocks if isinstance(block.core, LRU)]
     if len(cores) < len(model.blocks) or not cores:
@@ -105,7 +105,7 @@ class Accelerated(nn.Module):
         self,
         inputs: Tensor,
         *,
-        lengths: Tensor | None = None,
+        lengths: Lengths | None = None,
         resets: Tensor | None = None,
         packed_length: int | None = None,
     ) -> Tensor:
@@ -129,7 +129,7 @@ class Accelerated(nn.Module):
             pooled = model.pool(self._fused(encode(model.encoder, inputs, dtype), Batch(valid)), valid)
         return model.classify(pair(pooled) if pairs else pooled)
 
-    def _packed(self, inputs: Tensor, lengths: Tensor | None, resets: Tensor | None, length: int) -> Tensor:
+    def _packed(self, inputs: Tensor, lengths: Lengths | None, resets: Tensor | None, length: int) -> Tensor:
         model = self.model
         if not packs(model) or resets is not None:
             causal = "None, or a causal model of LRUs for one document, with pooling='mean' and without resets"
@@ -149,7 +149,7 @@ class Accelerated(nn.Module):
                 x = packing.run_block(block, x, packed)
         return model.classify(packing.means(x, packed, lengths))
 
-    def _fuses(self, x: Tensor | None, lengths: Tensor | None) -> bool:
+    def _fuses(self, x: Tensor | None, lengths: Lengths | None) -> bool:
         if self.fuse:
             return _unsuitable(self.model, lengths) is None
         return reason(self.model, x, lengths) is None

@@ -24,11 +24,10 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic, models, overload, register_model
 from torch import Tensor
 
-from linrnn.recurrence import derived
+from linrnn.recurrence import backend, derived
 from linrnn.recurrence.interface import Gradients, Options, Solved
 from linrnn.util.jit import jit
 
-PROCESS = os.getpid()  # a fork has none of PyTorch's threads
 THREAD_NUMBERS = 1 << 14  # numbers of u below which a second thread takes more time than it saves
 NONTEMPORAL_BYTES = 1 << 22  # results from this size on are written past the cache
 HUGE_PAGE_BYTES = 1 << 25  # Linux maps new memory for every result from this size on, page by page
@@ -110,7 +109,7 @@ def _run(kernel: Callable[..., None], u: Tensor, arguments: list[Any]) -> None:
 
 def _together(work: Callable[[], None], threads: int) -> None:
     """Do the work in this thread and in other threads at once."""
-    if threads > 1 and (team := _torch_team()) is not None and os.getpid() == PROCESS:
+    if threads > 1 and (team := _torch_team()) is not None and os.getpid() == backend.PROCESS:
         failures: list[BaseException] = []
 
         def member(_: int | None) -> None:

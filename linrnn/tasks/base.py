@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from linrnn.tasks import arrays
 from linrnn.util.errors import check_integer, unknown, wrong_type, wrong_value
@@ -191,13 +191,13 @@ class Task(Description):
     @classmethod
     def from_arrays(
         cls,
-        inputs: ArrayLike | Sequence[Any],
-        targets: ArrayLike | Sequence[Any] | None = None,
-        lengths: ArrayLike | None = None,
+        inputs: arrays.Given,
+        targets: arrays.Given | None = None,
+        lengths: arrays.Given | None = None,
         *,
         kind: Kind,
         name: str = "mine",
-        tokens: ArrayLike | Sequence[Any] | None = None,
+        tokens: arrays.Given | None = None,
         vocabulary: Sequence[str] | int | None = None,
         labels: Sequence[str] | None = None,
         channels: Sequence[str] | None = None,
@@ -217,7 +217,8 @@ class Task(Description):
 
         Args:
             inputs: floats (examples, length, channels), or (examples, length) for one channel; uint8 pixels (examples,
-                length, channels); integer tokens (examples, length); or a list of sequences of different lengths.
+                length, channels); integer tokens (examples, length); a list of sequences of different lengths; or the
+                path of a .npy file, which is mapped into memory. Other integers with channels are taken as numbers.
             targets: as in a `Split`; classes may be names. For language None takes each next token of the inputs.
             lengths: integers (examples,), the real steps of each; None where all are.
             kind: what is learned.

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from linrnn import objectives, tasks
 from linrnn.model import Model
-from linrnn.objectives import Objective, Options
+from linrnn.objectives import Metric, Objective, Options
 from linrnn.recipes import Recipe, Suggestion, Training
 from linrnn.tasks.base import Task
 from linrnn.training import augment, checkpoint
@@ -309,6 +309,7 @@ def _finish(
             "guesses": guesses(task, task.test),
             "best_step": best_step,
             **lost,
+            "target": _reached(run.metrics(), objective.metrics[0], recipe.training.target),
             "stopped_early": progress.step < recipe.training.steps,
             "steps": progress.step,
             "seconds": round(progress.seconds, 2),
@@ -322,6 +323,17 @@ def _finish(
     )
     pictures.curve(run, objective.metrics[0])
     pictures.spectrum(run, model)
+
+
+def _reached(records: list[dict[str, Any]], metric: Metric, target: float | None) -> dict[str, Any] | None:
+    """When validation first reached the target: the step, and the minutes of training and evaluation until then, both
+    None where it did not."""
+    if target is None:
+        return None
+    there = (r for r in records if r[metric.name] == target or metric.better(r[metric.name], target))
+    first = next(there, None)
+    when = (None, None) if first is None else (first["step"], round(first["seconds"] / 60, 2))
+    return {"value": target, "step": when[0], "minutes": when[1]}
 
 
 @contextmanager

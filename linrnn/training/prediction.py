@@ -106,6 +106,21 @@ def generate(
         logits = stream.step(torch.tensor([symbol], device=device))
 
 
+def begin(vocabulary: Sequence[str]) -> str:
+    """A prompt for a text without one: a new line, a space, or the first symbol."""
+    return next((symbol for symbol in ("\n", " ") if symbol in vocabulary), "") or next(
+        symbol for symbol in vocabulary if symbol != UNKNOWN
+    )
+
+
+def known_part(prompt: str, vocabulary: Sequence[str]) -> tuple[str, list[str]]:
+    """A prompt without the symbols that the training data does not have, and these symbols."""
+    between = separator(vocabulary)
+    symbols = list(prompt.replace("\r\n", "\n")) if between == "" else prompt.split()
+    absent = [symbol for symbol in symbols if symbol not in vocabulary or symbol == UNKNOWN]
+    return between.join(symbol for symbol in symbols if symbol not in absent), list(dict.fromkeys(absent))
+
+
 def separator(vocabulary: Sequence[str]) -> str:
     """What stands between symbols: nothing between characters."""
     return "" if all(len(symbol) == 1 for symbol in vocabulary if symbol != UNKNOWN) else " "

@@ -64,9 +64,9 @@ def build_to_fit(build: Callable[[dict[str, Any]], M], config: dict[str, Any], w
     """The module that `build` makes of a config; a RuntimeError, before anything large is allocated, if the weights are
     not of its names and shapes."""
     largest = max((n for tensor in weights.values() for n in tensor.shape), default=0)
-    for name in SIZES:  # each is the number of some weights, or a dimension of some weight, or a part of one
-        value = config.get(name)
-        if type(value) is int and value > 4 * max(largest, len(weights)):
+    for name in SIZES:  # these take time and memory even on `meta`
+        value, bound = config.get(name), len(weights) if name == "depth" else max(4 * largest, 4096)
+        if type(value) is int and value > bound:
             raise RuntimeError(f"{name} = {value:,} is too large for them")
     try:
         with torch.device("meta"):

@@ -106,6 +106,10 @@ def test_integers_are_refused_under_autocast_too(make: Callable[..., Any]) -> No
         pytest.param(torch.tensor([6, 2]), ValueError, "lengths: expected from 0 to 5, .*got 6", id="too-long"),
         pytest.param(torch.tensor([5, 2, 1]), ValueError, r"lengths: expected shape \(2,\) .*got \(3,\)", id="count"),
         pytest.param(torch.tensor([[5], [2]]), ValueError, r"lengths: expected shape \(2,\) .*got \(2, 1\)", id="rank"),
+        pytest.param([5, 6], ValueError, "lengths: expected from 0 to 5, .*got 6", id="list"),
+        pytest.param([5.0, 2], TypeError, "lengths: expected integers, got torch.float32", id="list-of-floats"),
+        pytest.param(5, TypeError, "lengths: expected a tensor or a list of integers, got 5", id="number"),
+        pytest.param(["5", "2"], TypeError, "lengths: expected a tensor or a list of integers", id="texts"),
         pytest.param(torch.tensor([5.0, 2.0]), TypeError, "lengths: expected integers, got torch.float32", id="floats"),
         pytest.param(
             torch.tensor([True, False]), TypeError, "lengths: expected integers, got torch.bool", id="booleans"

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from linrnn.tasks import arrays
 from linrnn.tasks.arrays import series, statistics
 from linrnn.tasks.base import Split, Task
-from linrnn.tasks.files.columns import Column, Columns, check_names, moments_of, read
+from linrnn.tasks.files.columns import Column, Columns, check_names, is_number, moments_of, read
+from linrnn.tasks.files.packed import plain_name
 from linrnn.util.errors import check_integer, wrong_value
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".pq")
 CLASSES = 100  # integers of at most so many different values are classes
-WINDOW = 256  # steps of a labelled series that are learned together
+WINDOW, SHORTEST, FEW = 256, 16, 32  # steps of a labelled series that are learned together, in a few windows at least
 
 
 class Rows(NamedTuple):
@@ -93,7 +94,7 @@ def load(
     rows = arrange(table, time, group)
     given = {"target": named["target"], "columns": inputs, "window": window, "horizon": horizon, "time": time}
     options = {"format": "table", **given, "group": group, "missing": missing}
-    about = {"name": name or path.stem, "source": f"{path.name}: {table.rows:,} rows", "options": options}
+    about = {"name": name or plain_name(path).stem, "source": f"{path.name}: {table.rows:,} rows", "options": options}
     if horizon is not None:
         if window is None:
             raise wrong_value("window", "a number of steps before the forecast", None)
@@ -104,7 +105,7 @@ def load(
     if not inputs:
         raise wrong_value("columns", "at least one column of numbers besides the target", "none")
     if group is None:
-        options["window"] = window or WINDOW
+        options["window"] = window or min(WINDOW, max(SHORTEST, int(table.rows * fractions[0]) // FEW))
     return _labelled(table, rows, inputs, options, fractions, seed, missing, about)
 
 
@@ -221,7 +222,7 @@ def _targets(columns: list[Column], rows: Rows) -> tuple[NDArray[Any], tuple[str
     empty = [i for i, text in enumerate(texts) if not text]
     if empty:
         raise wrong_value(f"target: column {first.name!r}", "a class in each row", f"none in row {empty[0] + 2:,}")
-    names = sorted(set(texts), key=(lambda text: text) if first.text else float)
+    names = sorted(set(texts), key=float if all(map(is_number, texts)) else None)
     ids = {text: i for i, text in enumerate(names)}
     return np.array([ids[text] for text in texts], np.int64)[rows.order], tuple(names)
 

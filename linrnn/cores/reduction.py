@@ -1,0 +1,203 @@
+"""Fewer states for a trained LRU: balanced truncation, with an error bound, and a ranking by energy.
+
+A layer without its D is the linear system x_k = Λ·x_{k-1} + B·u_k, y_k = Re[C·x_k]. The real and imaginary parts of x
+are the states of a real system. In coordinates where both of its Gramians are the same diagonal matrix, the diagonal
+holds the Hankel singular values σ: how strongly each state connects past inputs to future outputs. Without the
+states of the smallest σ, no input changes the output by more than twice their sum times the norm of the input.
+"""
+
+from typing import Literal, NamedTuple, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn.cores.lru import LRU
+from linrnn.recurrence.planes import from_planes, to_planes
+from linrnn.util.errors import check_integer, unknown, wrong_type, wrong_value
+
+Method = Literal["balanced", "energy"]
+
+
+class Modes(NamedTuple):
+    """x_k = λ ⊙ x_{k-1} + B·u_k, y_k = Re[C·x_k], in complex128."""
+
+    lam: Tensor  # (N,)
+    B: Tensor  # (N, H)
+    C: Tensor  # (outputs, N); of a bidirectional layer, the outputs of both scans
+
+    def gramians(self) -> tuple[Tensor, Tensor]:
+        """Reachability P = Λ·P·Λ* + B·B* and observability Q = Λ*·Q·Λ + C*·C of the real system, (2N, 2N) each.
+
+        In the eigenvectors' basis both are quotients, entry by entry. The states of the real system are √2·Re x and
+        √2·Im x: a unitary change of coordinates from (x, conj x).
+        """
+        lam = torch.cat([self.lam, self.lam.conj()])
+        B = torch.cat([self.B, self.B.conj()])
+        C = torch.cat([self.C, self.C.conj()], dim=1) / 2
+        P = B @ B.mH / (1 - lam.unsqueeze(1) * lam.conj())
+        Q = C.mH @ C / (1 - lam.conj().unsqueeze(1) * lam)
+        U = _to_real(len(self.lam)).to(lam.device)
+        return (U @ P @ U.mH).real, (U @ Q @ U.mH).real
+
+    def real(self) -> tuple[Tensor, Tensor, Tensor]:
+        """A, B and C of the real system with the states √2·Re x and √2·Im x."""
+        re, im = torch.diag(self.lam.real), torch.diag(self.lam.imag)
+        A = torch.cat([torch.cat([re, -im], dim=1), torch.cat([im, re], dim=1)])
+        B = 2**0.5 * torch.cat([self.B.real, self.B.imag])
+        C = 2**-0.5 * torch.cat([self.C.real, -self.C.imag], dim=1)
+        return A, B, C
+
+    def gain(self, frequencies: int = 4096) -> Tensor:
+        """The largest gain from input to output, over a grid of frequencies and all phases of λ: a lower bound."""
+        grid = torch.linspace(0, torch.pi, frequencies, dtype=torch.float64, device=self.lam.device)
+        grid = torch.cat([grid, self.lam.angle()])
+        return torch.stack(
+            [torch.linalg.matrix_norm(self.response(part), ord=2).max() for part in grid.split(256)]
+        ).max()
+
+    def response(self, frequencies: Tensor) -> Tensor:
+        """The transfer function at exp(iω), (frequencies, outputs, H)."""
+        z = torch.polar(torch.ones_like(frequencies), -frequencies).unsqueeze(1)
+        one = torch.einsum("on,kn,nh->koh", self.C, 1 / (1 - self.lam * z), self.B)
+        other = torch.einsum("on,kn,nh->koh", self.C.conj(), 1 / (1 - self.lam.conj() * z), self.B.conj())
+        return (one + other) / 2
+
+
+class Reduced(NamedTuple):
+    """A layer with fewer states, and what it costs."""
+
+    layer: LRU
+    singular_values: Tensor  # all Hankel singular values of the layer before, (2N,), the largest first
+    bound: float  # on the norm of the change of the output, for an input of norm 1 in each direction
+
+
+def modes(layer: LRU) -> Modes:
+    """The system of a layer; a bidirectional layer has one output for each direction and feature."""
+    if not isinstance(layer, LRU):
+        raise wrong_type("layer", "a linrnn.LRU or linrnn.S5", type(layer).__name__)
+    lam, B, C, _ = (part.detach().double() for part in layer.system())
+    directions = [from_planes(part).conj() for part in C.split(layer.d_state, dim=-1)]  # planes (Re C, -Im C)
+    return Modes(from_planes(lam), torch.complex(*B), torch.cat(directions))
+
+
+@torch.no_grad()
+def reduce(layer: LRU, states: int, *, by: Method = "balanced") -> Reduced:
+    """The layer with fewer complex states that computes nearly the same.
+
+    Args:
+        layer: an LRU or S5. The result is an LRU.
+        states: how many complex states to keep, at most `layer.d_state`.
+        by: `balanced`, truncation in balanced coordinates, or `energy`, which keeps the states that white noise drives
+            to the strongest outputs and leaves them as they were.
+
+    Example:
+        >>> smaller = reduce(LRU(64, 128), 32)
+        >>> y, state = smaller.layer(torch.randn(8, 1000, 64))
+    """
+    check_integer("states", states, 1)
+    if states > layer.d_state:
+        raise wrong_value("states", f"at most d_state = {layer.d_state}", states)
+    if by not in get_args(Method):
+        raise unknown("by", by, get_args(Method))
+    system = modes(layer)
+    left, sigma, right = balanced(system)
+    if by == "balanced":
+        kept, order = _truncated(system, left, sigma, right, states)
+        bound = 2 * float(sigma[order:].sum())
+    else:
+        kept, bound = _strongest(system, states)
+    return Reduced(_layer_of(kept, states, layer), sigma, bound)
+
+
+def balanced(system: Modes) -> tuple[Tensor, Tensor, Tensor]:
+    """The Hankel singular values σ, the largest first, and the balancing change of coordinates: the rows of `left` and
+    the columns of `right` belong to the states of σ, up to the scale √σ."""
+    P, Q = (_square_root(gramian) for gramian in system.gramians())
+    W, sigma, V = torch.linalg.svd(Q.mT @ P)
+    return (Q @ W).mT, sigma, P @ V.mT
+
+
+@torch.no_grad()
+def reduce_to(layer: LRU, error: float) -> Reduced:
+    """The fewest states whose bound is at most `error` times the largest gain of the layer, by balanced truncation."""
+    if not 0 < error < 1:
+        raise wrong_value("error", "a part of the layer's gain, between 0 and 1", error)
+    system = modes(layer)
+    sigma = balanced(system)[1]
+    bounds = 2 * sigma.flip(0).cumsum(0).flip(0)  # without the states from this one on
+    limit = error * system.gain()
+    fewest = max(1, -(-int((bounds > limit).sum()) // 2))
+    for states in range(fewest, layer.d_state):  # real eigenvalues may take more
+        if (smaller := reduce(layer, states)).bound <= limit:
+            return smaller
+    return reduce(layer, layer.d_state)
+
+
+def _truncated(system: Modes, left: Tensor, sigma: Tensor, right: Tensor, states: int) -> tuple[Modes, int]:
+    """The balanced system of at most so many complex states on the diagonal, and its number of real states.
+
+    A real eigenvalue takes a complex state of its own, a conjugate pair shares one.
+    """
+    A, B, C = system.real()
+    largest = min(2 * states, int((sigma > 1e-13 * sigma[0]).sum()))
+    for order in range(largest, 0, -1):
+        scale = sigma[:order].rsqrt()
+        into, out = scale.unsqueeze(1) * left[:order], right[:, :order] * scale
+        lam, V = torch.linalg.eig(into @ A @ out)
+        kept = lam.imag >= 0
+        if int(kept.sum()) <= states and torch.linalg.cond(V) < 1e10:
+            pairs = torch.where(lam[kept].imag > 0, 2.0, 1.0)
+            return Modes(
+                lam[kept],
+                torch.linalg.solve(V, (into @ B).to(V.dtype))[kept],
+                pairs * ((C @ out).to(V.dtype) @ V)[:, kept],
+            ), order
+    return Modes(system.lam[:0], system.B[:0], system.C[:, :0]), 0
+
+
+def _strongest(system: Modes, states: int) -> tuple[Modes, float]:
+    """The states of the largest energy, and a bound on what the others did: the sum of their gains."""
+    lam, B, C = system
+    gains = B.norm(dim=1) * C.norm(dim=0)
+    order = (gains / torch.sqrt(1 - lam.abs().square())).argsort(descending=True)
+    kept, dropped = order[:states], order[states:]
+    return Modes(lam[kept], B[kept], C[:, kept]), float((gains / (1 - lam.abs()))[dropped].sum())
+
+
+def _layer_of(system: Modes, states: int, like: LRU) -> LRU:
+    """The LRU of a system, with states without input and output in the place of missing ones."""
+    lam, B, C = system
+    missing = states - len(lam)
+    layer = LRU(
+        like.d_model,
+        states,
+        parameterization=getattr(like, "parameterization", "stable_exp"),
+        normalize=getattr(like, "normalize", True),
+        bidirectional=like.bidirectional,
+        device=like.B.device,
+        dtype=like.B.dtype,
+    )
+    nu = F.pad(-lam.abs().clamp(1e-30, 1).log(), (0, missing), value=1.0)
+    theta = F.pad(lam.angle() % (2 * torch.pi), (0, missing)).clamp(min=1e-12)  # its logarithm is learned
+    layer._start_at(nu, theta)
+    if layer.gamma_log is not None:
+        B = B / torch.exp(layer.gamma_log[: len(lam)].double()).unsqueeze(1)
+    layer.B.copy_(F.pad(torch.stack([B.real, B.imag]), (0, 0, 0, missing)))
+    parts = [to_planes(part, padding=missing) for part in C.split(like.d_model)]
+    layer.C.copy_(torch.cat(parts, dim=-1))
+    layer.D.copy_(like.D)
+    return layer
+
+
+def _square_root(gramian: Tensor) -> Tensor:
+    """F with F·Fᵀ = the Gramian, which rounding may leave with small negative eigenvalues."""
+    values, vectors = torch.linalg.eigh(gramian)
+    root: Tensor = vectors * values.clamp(min=0).sqrt()
+    return root
+
+
+def _to_real(n: int) -> Tensor:
+    """The unitary matrix from (x, conj x) to √2·(Re x, Im x)."""
+    one = torch.eye(n, dtype=torch.complex128)
+    return 2**-0.5 * torch.cat([torch.cat([one, one], dim=1), torch.cat([-1j * one, 1j * one], dim=1)])

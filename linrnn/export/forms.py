@@ -1,0 +1,147 @@
+"""The two modules that are exported: whole sequences, and one step with the state as one tensor."""
+
+import copy
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from linrnn.cores import LRU
+from linrnn.cores.base import Core
+from linrnn.cores.ssm import DiagonalSSM
+from linrnn.export.layers import ChunkedSSM, DiagonalStep, diagonal, is_diagonal
+from linrnn.export.source import Source, check_stream, cores
+from linrnn.model import Block, Model
+from linrnn.norm import BatchNorm
+from linrnn.recurrence.op import carry_dtype
+from linrnn.util.errors import wrong_value
+
+
+def traced(source: Source, stream: bool, lengths: bool, longest: int | None = None) -> ExportedProgram:
+    """The program of `Step` or `Whole`, for any batch and for lengths up to the longest."""
+    inputs, batch = source.examples(stream), Dim("batch")
+    if stream:
+        if lengths:
+            raise wrong_value("lengths", "false for a stream, whose steps come one by one", True)
+        step = Step(source)
+        state = torch.zeros(len(inputs), step.size, dtype=step.carry)
+        return torch.export.export(step, (inputs, state), dynamic_shapes=({0: batch}, {0: batch}))
+    steps = inputs.dim() - (2 if inputs.is_floating_point() else 1)
+    shapes = {"inputs": {0: batch, steps: Dim("length", max=longest)}}
+    given = (inputs,)
+    if lengths:
+        given = (inputs, torch.full(inputs.shape[:steps], inputs.shape[steps]))
+        shapes["lengths"] = {0: batch}
+    return torch.export.export(Whole(source), given, dynamic_shapes=shapes)
+
+
+class Whole(nn.Module):
+    """Whole sequences, with or without lengths; of a layer the outputs alone."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__()
+        for core in cores(source.module):
+            if not is_diagonal(core):
+                expected = "the core LRU, S5, S4D or DLR for whole sequences of any length; others with stream=True"
+                raise wrong_value("model", expected, type(core).__name__)
+        self.module, self.units = copy.deepcopy(source.module), source.units
+        if isinstance(self.module, DiagonalSSM):
+            self.module = ChunkedSSM(self.module)  # type: ignore[assignment]
+        for block in getattr(self.module, "blocks", ()):
+            if isinstance(block.core, DiagonalSSM):
+                block.core = ChunkedSSM(block.core)
+
+    def forward(self, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
+        output = self.module(self.units.normalized(inputs), lengths=lengths)
+        return self.units.restored(output if isinstance(self.module, Model) else output[0])
+
+
+class Step(nn.Module):
+    """One step: inputs and state to the output and the next state, (batch, size) each; zeros are the start.
+
+    The state holds the states of the cores, one after the other. With a mean over steps, it then holds the sums of the
+    features and the number of steps, and what rounding lost of these, which keeps long streams exact in float32.
+    """
+
+    def __init__(self, source: Source) -> None:
+        super().__init__()
+        check_stream(source.module)
+        self.units, self.carry = source.units, carry_dtype(source.dtype)
+        model = source.module
+        self.encoder: nn.Module
+        self.head: nn.Module
+        if isinstance(model, Core):
+            self.encoder = self.head = nn.Identity()
+            self.blocks: Sequence[nn.Module] = nn.ModuleList([_core_step(model, self.carry)])  # type: ignore[assignment]
+            self.mean = False
+        else:
+            self.encoder, self.head = model.encoder, model.head
+            self.blocks = nn.ModuleList(BlockStep(block, self.carry) for block in model.blocks)  # type: ignore[assignment]
+            self.mean = model.config.pooling in ("mean", "all")
+            self.d_model = model.config.d_model
+        self.sizes = [int(block.size) for block in self.blocks]
+        pooled = 2 * (self.d_model + 1) if self.mean else 0
+        self.size = sum(self.sizes) + pooled
+
+    def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.encoder(self.units.normalized(inputs))
+        after = []
+        *parts, pooled = state.split([*self.sizes, self.size - sum(self.sizes)], dim=1)
+        for block, part in zip(self.blocks, parts, strict=True):
+            x, part = block(x, part)
+            after.append(part)
+        if self.mean:
+            total, lost = pooled.chunk(2, dim=1)
+            more = F.pad(x, (0, 1), value=1.0) - lost  # Kahan's summation
+            sums = total + more
+            after += [sums, (sums - total) - more]
+            x = sums[:, :-1] / sums[:, -1:]
+        return self.units.restored(self.head(x)), torch.cat(after, dim=1)
+
+
+class BlockStep(nn.Module):
+    """One step of a block, of a diagonal core with the norm folded in."""
+
+    def __init__(self, block: Block, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.block, self.eps = block, 0.0
+        self.norm: nn.Module = nn.Identity()
+        if is_diagonal(block.core):
+            scale, shift = norm_constants(block)
+            self.core: nn.Module = DiagonalStep(diagonal(block.core, scale, shift), dtype)
+            if not isinstance(block.norm, BatchNorm):
+                self.norm = nn.LayerNorm(block.core.d_model, block.norm.eps, elementwise_affine=False)
+        else:
+            self.norm, self.core = block.norm, CoreStep(block.core)
+        self.size = self.core.size
+
+    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        y, state = self.core(self.norm(x), state)
+        return x + self.block.mix(y), state
+
+
+class CoreStep(nn.Module):
+    """One step of any core, with a flat state."""
+
+    def __init__(self, core: Core) -> None:
+        super().__init__()
+        self.core = core
+        self.size = core.initial_state(1).numel()
+
+    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        y, state = self.core.step(x, state.unflatten(1, self.core.state_shape))
+        return y, state.flatten(1)
+
+
+def norm_constants(block: Block) -> tuple[Tensor, Tensor]:
+    """Scale and shift of the norm, (H,) in float64: of batch norm the whole of it, of layer norm its weight and bias."""
+    norm = copy.deepcopy(block.norm).double()
+    if isinstance(norm, BatchNorm):
+        return norm.scale_and_shift(norm.weight, None, None)
+    return norm.weight, norm.bias
+
+
+def _core_step(core: Core, dtype: torch.dtype) -> nn.Module:
+    return DiagonalStep(diagonal(core), dtype) if isinstance(core, LRU | DiagonalSSM) else CoreStep(core)

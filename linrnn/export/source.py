@@ -1,0 +1,106 @@
+"""What an export takes: a model, a layer, a run or a folder, always in eval mode and on the CPU."""
+
+import copy
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from linrnn import training
+from linrnn.cores.base import Core
+from linrnn.model import Model
+from linrnn.recurrence.op import carry_dtype
+from linrnn.tasks.base import Description
+from linrnn.training.run import CHECKPOINTS, Run
+from linrnn.util.errors import wrong_type, wrong_value
+
+Exportable = Model | Core | Run | str | os.PathLike[str]
+
+
+class Units(nn.Module):
+    """The units of a run's data: the model reads (input - mean)/std and learned (target - target_mean)/target_std."""
+
+    mean: Tensor | None
+    std: Tensor | None
+    target_mean: Tensor | None
+    target_std: Tensor | None
+
+    def __init__(self, task: Description | None = None, tokens: bool = False) -> None:
+        super().__init__()
+        self.tokens = tokens  # whether the last column of numbers holds tokens
+        given = task is not None
+        targets = given and task.target_mean is not None
+        pairs = {"mean": task.mean if given else None, "std": task.std if given else None}
+        for name in ("target_mean", "target_std"):
+            pairs[name] = getattr(task, name) * (task.horizon or 1) if targets else None
+        for name, numbers in pairs.items():
+            self.register_buffer(name, None if numbers is None else torch.tensor(numbers, dtype=torch.float64))
+
+    def normalized(self, inputs: Tensor) -> Tensor:
+        if self.mean is None or self.std is None:
+            return inputs
+        if not self.tokens:
+            return (inputs - self.mean) / self.std
+        return torch.cat([(inputs[..., :-1] - self.mean) / self.std, inputs[..., -1:]], dim=-1)
+
+    def restored(self, output: Tensor) -> Tensor:
+        if self.target_mean is None or self.target_std is None:
+            return output
+        return output * self.target_std + self.target_mean
+
+
+class Source(NamedTuple):
+    """What is exported."""
+
+    module: Model | Core
+    units: Units
+    names: dict[str, list[str]]  # of channels, symbols and outputs, where a run knows them
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.module.parameters()).dtype
+
+    def examples(self, stream: bool) -> Tensor:
+        """Inputs of two sequences: of three steps, or of one."""
+        sizes = (2,) if stream else (2, 3)
+        if isinstance(self.module, Core):
+            return torch.zeros(*sizes, self.module.d_model, dtype=self.dtype)
+        config = self.module.config
+        if config.documents == 2:
+            sizes = (2, 2, 3)
+        if config.channels is None:
+            return torch.zeros(sizes, dtype=torch.int64)
+        return torch.zeros(*sizes, config.channels + (config.vocabulary is not None), dtype=self.dtype)
+
+
+def opened(given: Exportable) -> Source:
+    """A copy of what was given, in float32 or float64; of a folder, the best weights of a run or a saved model."""
+    if isinstance(given, str | os.PathLike):
+        folder = Path(given)
+        given = Run.open(folder) if (folder / CHECKPOINTS).is_dir() else training.load(folder)
+    task = given.description if isinstance(given, Run) else None
+    module: Any = given.model() if isinstance(given, Run) else given
+    if not isinstance(module, Model | Core):
+        expected = "a linrnn.Model, one of its recurrent layers, a run, or the folder of a run or a saved model"
+        raise wrong_type("model", expected, type(given).__name__)
+    module = copy.deepcopy(module).cpu().eval()
+    module = module.to(carry_dtype(next(module.parameters()).dtype)).requires_grad_(False)
+    both = isinstance(module, Model) and None not in (module.config.channels, module.config.vocabulary)
+    units = Units(task, both).to(next(module.parameters()).dtype)
+    found = {"channels": "columns", "symbols": "vocabulary", "outputs": "labels"}
+    names = {name: list(getattr(task, field, None) or ()) for name, field in found.items()}
+    return Source(module, units, {name: each for name, each in names.items() if each})
+
+
+def cores(module: Model | Core) -> list[Core]:
+    return [module] if isinstance(module, Core) else [block.core for block in module.blocks]
+
+
+def check_stream(module: Model | Core) -> None:
+    """Raise ValueError unless the module can take its input step by step."""
+    if isinstance(module, Model) and module.config.documents == 2:
+        raise wrong_value("stream", "a model of one document", "one of two, which compares whole documents")
+    if any(core.bidirectional for core in cores(module)):
+        raise wrong_value("stream", "a causal model", "a bidirectional one, which needs the whole sequence")
