@@ -1,6 +1,6 @@
 """Deep linear recurrent networks for long sequences."""
 
-from linrnn import recipes, tasks
+from linrnn import export, recipes, tasks
 from linrnn.cores import DLR, GRU, LRU, LSTM, RNN, S4, S4D, S5, Core, diagonalize, real_form, register_core
 from linrnn.model import Model, ModelConfig, ModelState
 from linrnn.recipes import register_task
@@ -28,6 +28,7 @@ __all__ = [
     "Stream",
     "Task",
     "diagonalize",
+    "export",
     "load",
     "real_form",
     "recipes",
