@@ -6,7 +6,7 @@ import sys
 if "torch" not in sys.modules:  # threads that wait for each other must not take cores from other work
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from linrnn import nn, online, recipes, tasks
+from linrnn import export, nn, online, recipes, tasks
 from linrnn.cores import DLR, GRU, LRU, LSTM, RNN, S4, S4D, S5, Core, diagonalize, real_form, register_core
 from linrnn.model import Model, ModelConfig, ModelState
 from linrnn.nn import param_groups
@@ -36,6 +36,7 @@ __all__ = [
     "Stream",
     "Task",
     "diagonalize",
+    "export",
     "load",
     "nn",
     "online",

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,8 +20,8 @@ from linrnn.recurrence.op import carry_dtype
 from linrnn.util.errors import wrong_value
 
 
-def traced(source: Source, stream: bool, lengths: bool, longest: int | None = None) -> ExportedProgram:
-    """The program of `Step` or `Whole`, for any batch and for lengths up to the longest."""
+def traced(source: Source, stream: bool, lengths: bool) -> ExportedProgram:
+    """The program of `Step` or `Whole`, for any batch and any length."""
     inputs, batch = source.examples(stream), Dim("batch")
     if stream:
         if lengths:
@@ -28,13 +29,11 @@ def traced(source: Source, stream: bool, lengths: bool, longest: int | None = No
         step = Step(source)
         state = torch.zeros(len(inputs), step.size, dtype=step.carry)
         return torch.export.export(step, (inputs, state), dynamic_shapes=({0: batch}, {0: batch}))
-    steps = inputs.dim() - (2 if inputs.is_floating_point() else 1)
-    shapes = {"inputs": {0: batch, steps: Dim("length", max=longest)}}
-    given = (inputs,)
-    if lengths:
-        given = (inputs, torch.full(inputs.shape[:steps], inputs.shape[steps]))
-        shapes["lengths"] = {0: batch}
-    return torch.export.export(Whole(source), given, dynamic_shapes=shapes)
+    time = source.time
+    shapes: Any = {0: batch, time: Dim("length")}, {0: batch}
+    given = inputs, torch.full(inputs.shape[:time], inputs.shape[time])
+    count = 2 if lengths else 1
+    return torch.export.export(Whole(source), given[:count], dynamic_shapes=shapes[:count])
 
 
 class Whole(nn.Module):
@@ -49,9 +48,9 @@ class Whole(nn.Module):
         self.module, self.units = copy.deepcopy(source.module), source.units
         if isinstance(self.module, DiagonalSSM):
             self.module = ChunkedSSM(self.module)  # type: ignore[assignment]
-        for block in getattr(self.module, "blocks", ()):
+        for block in self.module.blocks if isinstance(self.module, Model) else ():
             if isinstance(block.core, DiagonalSSM):
-                block.core = ChunkedSSM(block.core)
+                block.core = ChunkedSSM(block.core)  # type: ignore[assignment]
 
     def forward(self, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
         output = self.module(self.units.normalized(inputs), lengths=lengths)
@@ -119,7 +118,7 @@ class BlockStep(nn.Module):
 
     def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         y, state = self.core(self.norm(x), state)
-        return x + self.block.mix(y), state
+        return x + self.block.gated(F.gelu(y)), state
 
 
 class CoreStep(nn.Module):

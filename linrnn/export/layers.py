@@ -15,7 +15,7 @@ from linrnn.fast.fold import fold
 from linrnn.recurrence.op import scan
 from linrnn.recurrence.planes import multiply
 
-CHUNK = 64  # steps
+CHUNK = 32  # steps
 
 
 class Diagonal(NamedTuple):
@@ -126,16 +126,15 @@ class ChunkedSSM(nn.Module):
     def _one_way(self, name: str, u: Tensor) -> Tensor:
         batch, length, H = u.shape
         chunks = length // CHUNK + 3  # exporters take sizes of 0 and 1 for constants, here and without the last chunk
-        step = torch.arange(chunks, device=u.device).unsqueeze(1) * CHUNK + torch.arange(CHUNK, device=u.device)
-        u = F.pad(u, (0, 0, 0, chunks * CHUNK - length))[
-            :, step
-        ]  # views and slices would tie the length to these chunks
-        inside = u.permute(3, 0, 1, 2).reshape(H, -1, CHUNK)
-        ends = (inside @ self.get_buffer("into")).view(H, batch, chunks, 2, self.d_state)
-        ends = ends.permute(1, 2, 3, 0, 4).reshape(batch, chunks, 2, H * self.d_state)
+        outer, inner = torch.arange(chunks, device=u.device), torch.arange(CHUNK, device=u.device)
+        # by index: a view or a slice would tie the length to a number of chunks
+        padded = F.pad(u, (0, 0, 0, chunks * CHUNK - length)).transpose(1, 2)
+        inside = padded[:, :, outer.unsqueeze(1) * CHUNK + inner]  # (batch, H, chunks, CHUNK)
+        ends = (inside @ self.get_buffer("into")).unflatten(3, (2, self.d_state))
+        ends = ends.permute(0, 2, 3, 1, 4).flatten(3)
         states, _ = scan(ends, self.lam, ends.new_zeros(batch, 2, H * self.d_state), None, False)
-        starts = F.pad(states[:, :-1], (0, 0, 0, 0, 1, 0)).view(batch, chunks, 2, H, self.d_state)
-        starts = starts.permute(3, 0, 1, 2, 4).reshape(H, -1, 2 * self.d_state)
+        starts = states[:, (outer - 1).clamp(min=0)].masked_fill((outer == 0).view(-1, 1, 1), 0)
+        starts = starts.unflatten(3, (H, self.d_state)).permute(0, 3, 1, 2, 4).flatten(3)
         y = inside @ self.get_buffer(f"{name}_within") + starts @ self.get_buffer(f"{name}_out")
-        y = y.reshape(H, batch, chunks * CHUNK).permute(1, 2, 0)
-        return y.index_select(1, torch.arange(length, device=u.device))
+        steps = torch.arange(length, device=u.device)
+        return y[:, :, steps // CHUNK, steps % CHUNK].transpose(1, 2)

@@ -1,19 +1,18 @@
 """Models as ONNX files, for runtimes without PyTorch."""
 
-import contextlib
-import io
 import json
 import logging
 import os
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from linrnn.export.forms import Step, Whole
+from linrnn.export.forms import traced
 from linrnn.export.source import Exportable, opened
 from linrnn.util.files import write
 
@@ -29,28 +28,55 @@ def onnx(
 ) -> None:
     """Write an ONNX file that takes any batch and any length.
 
-    Args:
-        model: a model, a layer, a run, or the folder of a run or a saved model. A run's file takes inputs and gives
-            numbers in the units of the data.
-        path: of the file.
-        stream: one step instead of whole sequences: inputs (batch, channels), or tokens (batch,), and `state` (batch,
-            size) to `output` and `next_state`. The state before the first step is zero.
-        lengths: whole sequences with padding: a second input `lengths`, int64 (batch,).
-        args: example inputs of a module of your own that contains layers of linrnn, which is then exported as
-            `torch.onnx.export` does; options are its keyword arguments, such as `dynamic_shapes`.
+    Its inputs are named `inputs`, `lengths` and `state`, its outputs `output` and `next_state`.
 
-    The inputs are named `inputs`, `lengths` and `state`, the outputs `output` and `next_state`. Needs onnx and
-    onnxscript: `pip install "linrnn[export]"`.
+    Args:
+        model: a model, a layer, a run, or the folder of a run or a saved model. The file of a run takes inputs in the
+            units of the data, and gives numbers in the units of the target.
+        path: of the file.
+        stream: one step instead of whole sequences: `inputs` (batch, channels), or tokens (batch,), and `state`
+            (batch, size) to `output` and `next_state`. The state before the first step is zero.
+        lengths: a second input `lengths`, int64 (batch,): the steps of each sequence that are no padding.
+        args: example inputs of a module of your own which contains our layers: `torch.onnx.export` with our operators.
+            The options are its keyword arguments, such as `dynamic_shapes`.
+
+    Needs onnx and onnxscript: `pip install "linrnn[export]"`.
 
     Example:
         >>> linrnn.export.onnx(model, "model.onnx")
         >>> session = onnxruntime.InferenceSession("model.onnx")
         >>> (output,) = session.run(None, {"inputs": inputs})
     """
-    if args is not None:
-        assert isinstance(model, nn.Module)
-        write(Path(path), _bytes(model, args, {}, options))
-        return
-    source = opened(model)  # type: ignore[arg-type]
-    batch, length = torch.export.Dim("batch"), torch.export.Dim("length")
-    ...
+    from linrnn.export.onnx_operators import TABLE
+
+    about: dict[str, Any] = {}
+    if args is None:
+        source = opened(model)  # type: ignore[arg-type]
+        program = traced(source, stream, lengths)
+        about = {name: json.dumps(value, ensure_ascii=False) for name, value in source.names.items()}
+        sizes = {0: "batch"} if stream else {0: "batch", source.time: "length"}
+        more = "state" if stream else "lengths"
+        shapes = (sizes, {0: "batch"}) if stream or lengths else (sizes,)
+        options = {"input_names": ["inputs", more], "dynamic_shapes": shapes} | options
+        options = {"output_names": ["output", "next_state"]} | options
+        model = program  # type: ignore[assignment]
+    with _quiet():
+        written = torch.onnx.export(model, args or (), custom_translation_table=TABLE, verbose=False, **options)  # type: ignore[arg-type]
+    assert written is not None
+    written.model.metadata_props.update(about)
+    write(Path(path), written.model_proto.SerializeToString())
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what the exporter says of its own parts."""
+    loggers = [logging.getLogger(name) for name in ("onnxscript", "onnx_ir", "torch.onnx")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings(action="ignore"):
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)

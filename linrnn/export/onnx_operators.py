@@ -1,14 +1,9 @@
-"""Export to ONNX, for runtimes without PyTorch: the scan becomes ONNX's own Scan, one step after the other.
+"""Our operators in ONNX's: the scan becomes ONNX's own Scan, one step after the other."""
 
-Needs onnx and onnxscript: `pip install "linrnn[export]"`.
-"""
-
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
 
 import linrnn.recurrence.op  # noqa: F401, where the operator is registered
 
@@ -21,33 +16,10 @@ except ImportError as error:
         f'linrnn.export.onnx: expected onnx and onnxscript: pip install "linrnn[export]" ({error})'
     ) from error
 
-__all__ = ["export"]
-
-
-def export(module: nn.Module, args: tuple[Any, ...], path: str | os.PathLike[str], **options: Any) -> None:
-    """Write a layer or a model in eval mode as an ONNX file: `torch.onnx.export`, which alone does not know the scan.
-
-    Args:
-        module: what is called with `args`, the example inputs; a step is exported by a module whose forward calls it.
-        path: of the file to write.
-        options: those of `torch.onnx.export`, such as kwargs, input_names and dynamic_shapes; weights go into the same
-            file unless external_data is true.
-
-    Example:
-        >>> batch, length = torch.export.Dim("batch"), torch.export.Dim("length")
-        >>> layer = linrnn.LRU(64, 128).eval()
-        >>> shapes = {"u": {0: batch, 1: length}}
-        >>> linrnn.export.onnx.export(layer, (torch.randn(2, 100, 64),), "layer.onnx", dynamic_shapes=shapes)
-    """
-    table: dict[Callable[..., Any], Callable[..., Any]] = {torch.ops.linrnn.scan.default: _scan}
-    options = {"external_data": False, "verbose": False} | options
-    torch.onnx.export(module, args, path, dynamo=True, custom_translation_table=table, **options)
-
-
 def _scan(u: Any, lam: Any, initial: Any, resets: Any = None, reverse: bool = False, offsets: Any = None) -> Any:
     """The operator `linrnn::scan` in ONNX's operators; the state is carried in the type of lam."""
     if offsets is not None:
-        raise NotImplementedError("linrnn.export.onnx: expected no sequences end to end in a row")
+        raise NotImplementedError("linrnn.export.onnx: expected no packed batch")
     directions = [int(reverse)]
     wide = op.CastLike(u, lam)
     if resets is None:
@@ -100,3 +72,6 @@ def _walk_cut(
         scan_input_directions=into, scan_output_directions=out,
     )  # fmt: skip
     return states, final
+
+
+TABLE: dict[Callable[..., Any], Callable[..., Any]] = {torch.ops.linrnn.scan.default: _scan}

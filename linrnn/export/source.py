@@ -62,6 +62,11 @@ class Source(NamedTuple):
     def dtype(self) -> torch.dtype:
         return next(self.module.parameters()).dtype
 
+    @property
+    def time(self) -> int:
+        """The dimension of the steps in inputs of whole sequences."""
+        return 2 if isinstance(self.module, Model) and self.module.config.documents == 2 else 1
+
     def examples(self, stream: bool) -> Tensor:
         """Inputs of two sequences: of three steps, or of one."""
         sizes = (2,) if stream else (2, 3)

@@ -1,0 +1,67 @@
+"""The operator `linrnn::scan` as PyTorch's own operations, in a graph that takes any length.
+
+The steps are cut into chunks. Inside a chunk a matrix product with the powers of λ gives the states from zero; the
+states at the ends of chunks are a shorter scan with λ^CHUNK; each chunk adds what its entering state contributes. A
+graph has a fixed number of such levels, and the last one takes all that is left in one product, which has
+(length/1,024)² numbers for each state.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn.recurrence.planes import multiply
+
+CHUNK = 32  # steps
+LEVELS = 2
+
+
+def scan(
+    u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool, offsets: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The states and the final state, as the operator gives them; for the table of a decomposition."""
+    if resets is not None or offsets is not None:
+        raise NotImplementedError("linrnn.export.torch: expected no resets and no packed batch")
+    x = (u.flip(1) if reverse else u).to(lam.dtype).permute(0, 2, 3, 1)
+    first = torch.arange(u.shape[1], device=u.device) == 0
+    x = x + torch.where(first, multiply(lam, initial).unsqueeze(3), 0)
+    re, im = lam.double()  # of a high power of λ float32 would lose the phase
+    log = torch.stack([torch.log((re * re + im * im).clamp(min=1e-300)) / 2, torch.atan2(im, re)])
+    states = _from_zero(x, log, LEVELS).permute(0, 3, 1, 2)
+    return (states.flip(1) if reverse else states.contiguous()).to(u.dtype), states[:, -1].clone()
+
+
+def _from_zero(x: Tensor, log: Tensor, levels: int) -> Tensor:
+    """The states of x (batch, 2, N, length), for log λ as planes (2, N)."""
+    length = x.shape[3]
+    steps = torch.arange(length, device=x.device)
+    if levels == 0:
+        return _product(x.unsqueeze(3), _powers(log, steps).to(x.dtype)).squeeze(3)
+    chunks = length // CHUNK + 3  # exporters take sizes of 0 and 1 for constants
+    inner = torch.arange(CHUNK + 1, device=x.device)
+    outer = torch.arange(chunks, device=x.device)
+    powers = _powers(log, inner).to(x.dtype)
+    # by index: a view or a slice would tie the length to a number of chunks
+    padded = F.pad(x, (0, chunks * CHUNK - length))
+    inside = _product(padded[..., outer.unsqueeze(1) * CHUNK + inner[:-1]], powers[..., :-1])
+    ends = _from_zero(inside[..., -1], log * CHUNK, levels - 1)
+    entering = ends[..., (outer - 1).clamp(min=0)].masked_fill(outer == 0, 0)
+    re, im = entering.unsqueeze(4).unbind(1)
+    lr, li = powers[..., 1:].unsqueeze(2)
+    states = inside + torch.stack([lr * re - li * im, lr * im + li * re], dim=1)
+    return states[..., steps // CHUNK, steps % CHUNK]
+
+
+def _product(x: Tensor, powers: Tensor) -> Tensor:
+    """The states from zero in each chunk of x (batch, 2, N, chunks, steps), with λ^0, λ^1, ... (2, N, steps)."""
+    k = torch.arange(x.shape[4], device=x.device)
+    distance = k - k.unsqueeze(1)  # from step j, the row, to step i, the column
+    lr, li = powers[..., distance.clamp(min=0)].masked_fill(distance < 0, 0)
+    re, im = x.unbind(1)
+    return torch.stack([re @ lr - im @ li, re @ li + im @ lr], dim=1)
+
+
+def _powers(log: Tensor, k: Tensor) -> Tensor:
+    """λ^k as planes, (2, N, k) in float64."""
+    size, angle = log.unsqueeze(2) * k
+    return torch.exp(size) * torch.stack([torch.cos(angle), torch.sin(angle)])
