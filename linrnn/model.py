@@ -17,6 +17,7 @@ from linrnn.recurrence.op import check_resets
 from linrnn.util import saved
 from linrnn.util.errors import shape, wrong_type, wrong_value
 from linrnn.util.hub import OnHub
+from linrnn.util.threads import OneThread
 
 __all__ = ["Architecture", "Block", "Interface", "Model", "ModelConfig", "ModelState", "load"]
 
@@ -163,6 +164,10 @@ class Model(OnHub, nn.Module):
         self._require_streaming("step")
         self.config.check_inputs(inputs, next(self.parameters()), batch_dims=1)
         self._check_state(state)
+        with OneThread(len(inputs) * self.config.d_model):
+            return self._step(inputs, state)
+
+    def _step(self, inputs: Tensor, state: ModelState) -> tuple[Tensor, ModelState]:
         x = self.encoder(inputs)
         cores = []
         for block, core_state in zip(self.blocks, state.cores, strict=True):

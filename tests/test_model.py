@@ -710,7 +710,7 @@ def test_wrong_options_of_the_core(options: dict[str, Any], error: type[Exceptio
             {"vocabulary": 7},
             {"inputs": torch.zeros(2, 9).long(), "resets": torch.zeros(2, 9).bool()},
             ValueError,
-            r"resets: expected None, or a model with pooling='none', got \(2, 9\)",
+            r"resets: expected None, or a model of one document with pooling='none', got \(2, 9\)",
             id="pooled-resets",
         ),
         pytest.param(
@@ -752,7 +752,7 @@ def test_wrong_options_of_the_core(options: dict[str, Any], error: type[Exceptio
             {"vocabulary": 7, "documents": 2},
             {"inputs": torch.zeros(2, 2, 9).long(), "resets": torch.zeros(2, 2, 9).bool()},
             ValueError,
-            "resets: expected None for two documents",
+            "resets: expected None, or a model of one document",
             id="resets-of-two-documents",
         ),
     ],

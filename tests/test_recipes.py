@@ -22,7 +22,12 @@ PAPER: dict[str, tuple[Any, ...]] = {
     "pathfinder": (192, 256, 500_000, 64, 0.0045, 0.25, 0.0, 0.9, 0.999, 6.283185307179586, 0, True, "glu"),
     "pathx": (128, 256, 250_000, 32, 0.0018, 0.25, 0.0, 0.999, 0.9999, 0.3141592653589793, 0, True, "half_glu"),
 }
-for variant in ("scifar-grey", "retrieval-citations", "pathfinder-64"):  # trained as what they are variants of
+for variant in (
+    "scifar-grey",
+    "listops-fresh",
+    "retrieval-citations",
+    "pathfinder-64",
+):  # trained as what they are variants of
     PAPER[variant] = PAPER[variant.split("-")[0]]
 SMALL = recipes.get("recall")
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 
 import torch
 import typer
@@ -13,6 +14,7 @@ from linrnn.cli import bench as cli_bench
 from linrnn.cli import data as cli_data
 from linrnn.cli import figure as cli_figure
 from linrnn.cli import predict as cli_predict
+from linrnn.cli import publish as cli_publish
 from linrnn.cli import runs as cli_runs
 from linrnn.cli import sweep as cli_sweep
 from linrnn.cli import table as cli_table
@@ -31,6 +33,7 @@ app.add_typer(cli_data.app, name="data")
 app.add_typer(cli_bench.app, name="bench")
 app.command()(cli_train.train)
 app.command("eval")(cli_runs.evaluate_run)
+app.command()(cli_publish.publish)
 app.command()(cli_predict.predict)
 app.command()(cli_predict.generate)
 app.command()(cli_sweep.sweep)
@@ -44,7 +47,9 @@ app.command()(cli_table.table)
 def main() -> None:
     """Run the command; a user's mistake is one line, not a traceback. Typer exits with 130 after Ctrl-C."""
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: say(str(message))
+            app()
     except training.TimeIsUp as error:
         say(str(error))
         sys.exit(75)  # as sysexits.h has it: call again

@@ -13,12 +13,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from linrnn import training
-from linrnn.cli.console import bars, log, out
+from linrnn.cli.console import bars, log, out, say
 from linrnn.cli.runs import Device, RunFolder, Weights
+from linrnn.export.published import open_run
 from linrnn.tasks import files
 from linrnn.training import prediction
 from linrnn.training.prediction import Predictions
-from linrnn.training.run import Run
 from linrnn.util import files as disk
 from linrnn.util.errors import wrong_value
 
@@ -47,7 +47,7 @@ def predict(
     """
     if file is not None and file.suffix not in (".csv", ".npz"):
         raise wrong_value("--out", "a name that ends in .csv or .npz", file)
-    trained = Run.open(run)
+    trained = open_run(run)
     where = training.Processes().device(device)
     with bars(log, f"reading {escape(str(data))}"):
         new = files.read_new(data, trained.description)
@@ -115,7 +115,7 @@ def _npz(found: Predictions) -> bytes:
 
 def generate(
     run: RunFolder,
-    prompt: Annotated[str, typer.Option(help="The text to continue.")] = "\n",
+    prompt: Annotated[str | None, typer.Option(help="The text to continue.  [default: a new line]")] = None,
     length: Annotated[int, typer.Option(min=0, help="How many symbols to generate.")] = 500,
     temperature: Annotated[float, typer.Option(help="Below 1: more probable symbols; 0: the most probable.")] = 1.0,
     seed: Annotated[int, typer.Option(min=0, help="Of the draws: the same seed gives the same text.")] = 0,
@@ -126,12 +126,17 @@ def generate(
 
     **Example**: `linrnn train book.txt`, then `linrnn generate runs/book-lru --prompt "Once" --length 500`
     """
-    trained = Run.open(run)
+    trained = open_run(run)
     task = trained.description
     if task.kind != "language" or task.vocabulary is None:
         raise wrong_value("run", "a model of language", f"one of {task.kind}")
     model = trained.model(weights).to(training.Processes().device(device))
     between = prediction.separator(task.vocabulary)
+    if prompt is None:
+        prompt = prediction.begin(task.vocabulary)
+    prompt, absent = prediction.known_part(prompt, task.vocabulary)
+    if absent:
+        say(f"the training data does not have {', '.join(map(repr, absent))}: left out of the prompt")
     prediction.symbols_of(prompt, task.vocabulary)  # an error before anything is printed
     sys.stdout.write(prompt)
     for symbol in prediction.generate(model, task.vocabulary, prompt, length, seed=seed, temperature=temperature):

@@ -13,8 +13,9 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
-from linrnn import training
+from linrnn import tasks, training
 from linrnn.cli.console import out, say
+from linrnn.export.published import open_run
 from linrnn.model import Model
 from linrnn.objectives import Metric, Objective
 from linrnn.paper import presets
@@ -23,7 +24,7 @@ from linrnn.recipes import Recipe
 from linrnn.streaming import Stream
 from linrnn.training.data import Examples
 from linrnn.training.evaluation import evaluate, guesses
-from linrnn.training.run import CONFIG, Run
+from linrnn.training.run import CONFIG, SUMMARY, Run
 from linrnn.util import files
 from linrnn.util.errors import unknown, wrong_value
 
@@ -43,17 +44,26 @@ SORTS = tuple(name for name in COLUMNS if name not in ("state",))
 
 
 def evaluate_run(
-    run: RunFolder, split: Split = "test", weights: Weights = "best", device: Device = None, data: Data = None
+    run: RunFolder,
+    split: Split = "test",
+    weights: Weights = "best",
+    device: Device = None,
+    data: Data = None,
+    count: Annotated[
+        int | None, typer.Option("--examples", min=1, help="The first N only.  [default: all]", metavar="N")
+    ] = None,
 ) -> None:
-    """The metrics and the loss of a run's weights on a split.
+    """The metrics and the loss of a run's weights on a split; or of weights that `linrnn publish` wrote.
 
     **Examples**
+
+    - `linrnn eval pretrained/listops --examples 500`
 
     - `linrnn eval runs/recall-lru --split validation`
     - `linrnn eval runs/mine --data measurements.npz`: where the data is now
     """
-    loaded = _load(run, split, weights, device, data)
-    size = Run.open(run).recipe.training.batch_size
+    loaded = _load(run, split, weights, device, data, count)
+    size = open_run(run).recipe.training.batch_size
     model = loaded.model
     values = evaluate(lambda x, n: model(x, lengths=n), model, loaded.examples, loaded.objective, size)
     first, *others = loaded.objective.metrics
@@ -63,7 +73,7 @@ def evaluate_run(
     else:
         said = f"{first.words} {first.text(values[first.name])} on {len(loaded.examples):,} {split} examples"
     out.print(", ".join([said, *words, f"loss {values['loss']:.4f}", loaded.where]))
-    for name, guess in guesses(loaded.task, getattr(loaded.task, split)).items():
+    for name, guess in guesses(loaded.task, loaded.split).items():
         out.print(f"  [dim]{name}: {_words(loaded.objective.metrics, guess)}")
 
 
@@ -139,10 +149,10 @@ def listed(folder: Path) -> tuple[list[Row], dict[str, str]]:
     """All runs in a folder by name, and why some folders that look like runs cannot be read."""
     found, unread = [], {}
     for config in sorted(folder.rglob(CONFIG)):
-        run, name = Run.open(config.parent), str(config.parent.relative_to(folder))
+        run, name = Run(config.parent), str(config.parent.relative_to(folder))
         try:
             found.append(row_of(run, name))
-        except (ValueError, TypeError, KeyError, OSError) as error:
+        except Exception as error:  # whatever is wrong with one run, the others are listed
             if run.checkpoints.is_dir():  # or else a model's folder, or another's
                 unread[name] = " ".join(str(error).split())
     return found, unread
@@ -154,10 +164,15 @@ def row_of(run: Run, name: str) -> Row:
     metric = run.metric
     best: float | None = None
     for record in records:
-        if metric.better(record[metric.name], best):
+        if metric.name in record and metric.better(record[metric.name], best):
             best = record[metric.name]
     done = records[-1]["step"] if records else 0
-    return Row(name, recipe, metric, done, best, summary or {})
+    row = Row(name, recipe, metric, done, best, summary or {})
+    numbers = [row.validation, (summary or {}).get("test", {}).get("best"), (summary or {}).get("steps_per_second")]
+    if not all(number is None or type(number) in (int, float) for number in numbers):
+        raise ValueError(f"{run.folder / SUMMARY}: expected the summary of a run, got {numbers[1:]} as its numbers")
+    row.cells()
+    return row
 
 
 def compare(
@@ -280,20 +295,32 @@ def stream(
 @dataclass(frozen=True)
 class _Loaded:
     task: Any
+    split: tasks.Split
     model: Model
     examples: Examples
     objective: Objective
     where: str  # which weights these are, in words
 
 
-def _load(folder: Path, split: str, weights: Literal["best", "last"], device: str | None, data: Path | None) -> _Loaded:
-    """A run's model in eval mode, the examples of a split, and what was learned."""
-    run = Run.open(folder)
+def _load(
+    folder: Path,
+    split: str,
+    weights: Literal["best", "last"],
+    device: str | None,
+    data: Path | None,
+    count: int | None = None,
+) -> _Loaded:
+    """A run's model in eval mode, the first examples of a split (None: all), and what was learned."""
+    run = open_run(folder)
     place = training.Processes().device(device)
     words = f"{weights} weights, after step {run.step(weights):,}"
     task = run.task(data)
-    examples = Examples(task, getattr(task, split), place)
-    return _Loaded(task, run.model(weights).to(place), examples, run.objective(place), words)
+    part: tasks.Split = getattr(task, split)
+    if count is not None and count < len(part):
+        lengths = None if part.lengths is None else part.lengths[:count]
+        part = tasks.Split(part.inputs[:count], lengths, part.targets[:count])
+    examples = Examples(task, part, place)
+    return _Loaded(task, part, run.model(weights).to(place), examples, run.objective(place), words)
 
 
 def _words(metrics: Sequence[Metric], values: dict[str, float]) -> str:

@@ -12,7 +12,20 @@ from rich.markup import escape
 
 from linrnn import training
 from linrnn.cli import own
-from linrnn.cli.choices import Changes, Choice, CoreName, Minutes, Steps, TaskName, Variant, choose, flags, same, show
+from linrnn.cli.choices import (
+    Changes,
+    Choice,
+    CoreName,
+    Fast,
+    Minutes,
+    Steps,
+    TaskName,
+    Variant,
+    choose,
+    flags,
+    same,
+    show,
+)
 from linrnn.cli.console import out, say
 from linrnn.cli.plugins import Modules, import_modules
 from linrnn.cli.runs import CsvFile, Device, Row, row_of, show_groups
@@ -28,6 +41,7 @@ def sweep(
     task: TaskName = None,
     variant: Variant = None,
     core: CoreName = None,
+    fast: Fast = False,
     changes: Changes = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many runs of each combination, with seeds from 0.")] = 1,
     folder: Annotated[
@@ -45,6 +59,7 @@ def sweep(
     time: own.Time = None,
     group: own.Group = None,
     period: own.Period = None,
+    relative: own.Relative = None,
     missing: own.Missing = None,
     kind: own.KindOption = None,
     rate: own.Rate = None,
@@ -66,10 +81,10 @@ def sweep(
     import_modules(modules or [])
     options = own.given(
         target=target, window=window, horizon=horizon, columns=columns, time=time, group=group, period=period,
-        missing=missing, kind=kind, rate=rate, seconds=seconds,
+        relative=relative, missing=missing, kind=kind, rate=rate, seconds=seconds,
     )  # fmt: skip
     fixed, varied = _split(changes or [])
-    choice = choose(task, variant, core, [*fixed, *flags(steps=steps)], options)
+    choice = choose(task, variant, core, [*fixed, *flags(steps=steps)], options, fast)
     place = folder or Path("runs") / f"{choice.recipe.task}-{core or choice.recipe.model.core}-sweep"
     plan = _plan(choice.recipe, varied, seeds)
     _check(place, plan)

@@ -14,6 +14,7 @@ from linrnn.cli.choices import (
     BatchSize,
     Changes,
     CoreName,
+    Fast,
     LearningRate,
     Minutes,
     Patience,
@@ -35,6 +36,7 @@ def train(
     task: TaskName = None,
     variant: Variant = None,
     core: CoreName = None,
+    fast: Fast = False,
     changes: Changes = None,
     out_folder: Annotated[
         Path | None, typer.Option("--out", help="A new folder for the run.  [default: runs/TASK-CORE]", metavar="DIR")
@@ -63,6 +65,7 @@ def train(
     time: own.Time = None,
     group: own.Group = None,
     period: own.Period = None,
+    relative: own.Relative = None,
     missing: own.Missing = None,
     kind: own.KindOption = None,
     rate: own.Rate = None,
@@ -82,6 +85,7 @@ def train(
     - `linrnn train series.csv --target price --window 512 --horizon 24`: a forecast
     - `linrnn train sounds/`: a folder of audio files for each class
     - `linrnn train book.txt`: a model of language, then `linrnn generate runs/book-lru --prompt "Once"`
+    - `linrnn train text --fast`: a short recipe; the summary has the minutes until its target was reached
     - `linrnn train --resume runs/recall-lru`
     - `linrnn train --import my_module --core mine`: a core of your own, registered by my_module.py
     - `torchrun --nproc-per-node 2 -m linrnn train --out runs/two`: two processes share each batch
@@ -90,12 +94,12 @@ def train(
     how = training.Settings(device, compiled, precision, quiet, tensorboard, minutes)
     options = own.given(
         target=target, window=window, horizon=horizon, columns=columns, time=time, group=group, period=period,
-        missing=missing, kind=kind, rate=rate, seconds=seconds,
+        relative=relative, missing=missing, kind=kind, rate=rate, seconds=seconds,
     )  # fmt: skip
     short = flags(steps=steps, batch_size=batch_size, learning_rate=learning_rate, patience=patience, seed=seed)
     first = int(os.environ.get("RANK", "0")) == 0
     if resume is not None:
-        if task or variant or core or changes or out_folder or short or options:
+        if task or variant or core or fast or changes or out_folder or short or options:
             raise ValueError("--resume: expected alone, got other choices too: a run goes on as it began")
         run = training.resume(resume, how, data=data)
     else:
@@ -104,7 +108,7 @@ def train(
         if out_folder is not None:
             Run(out_folder).check_new()  # before the data is read
         asked = [*(changes or []), *short]
-        choice = choose(task, variant, core, asked, options)
+        choice = choose(task, variant, core, asked, options, fast)
         if out_folder is None:
             out_folder = _free_folder(f"{choice.recipe.task}-{core or choice.recipe.model.core}")
         if not quiet and first:
@@ -135,6 +139,11 @@ def _show_summary(run: Run) -> None:
         f"{summary['best_step']:,}), {metric.text(test['last'])} with the last; {summary['steps']:,} steps{early} in "
         f"{summary['seconds']:.0f} s, {summary['steps_per_second']:.1f} steps/s on {summary['device']}"
     )
+    if summary.get("target") is not None:
+        wanted, minutes = metric.text(summary["target"]["value"]), summary["target"]["minutes"]
+        out.print(
+            f"validation {'never reached' if minutes is None else f'reached after {minutes:.1f} minutes:'} {wanted}"
+        )
     for name, values in summary.get("guesses", {}).items():
         if metric.name in values:
             out.print(f"[dim]{escape(name)}: {metric.text(values[metric.name])} on test")

@@ -87,7 +87,7 @@ class Gated(Core):
     def _states(self, u: Tensor, initial: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
         """All h_k, (batch, length, N), and the state after the last step."""
         if u.shape[0] == 0 or u.shape[1] == 0:
-            return F.linear(u, self.B[: self.d_state]), initial
+            return F.linear(u, self.B[: self.d_state]), initial.clone()
         B: Tensor = self.B
         if valid is not None:
             forced = torch.cat([B.new_full((self.d_state, 1), WIDE * sign) for sign in self.hold])

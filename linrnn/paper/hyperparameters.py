@@ -14,6 +14,9 @@ FREE = {
     "training.target",
 }  # the paper tuned the rate for every row
 
+PAPER = "LRU (paper)"
+FRESH = "-fresh"  # the end of the name of a task with other training examples, and the same validation and test
+
 
 def _row(
     *,
@@ -138,11 +141,12 @@ def row_name(recipe: Recipe) -> str:
         'LRU + 16 counters, 40,000 of 80,000 steps'
     """
     theirs, mine = differences(recipe), flat(recipe)
-    if not theirs:
-        return "LRU (paper)"
-    words = []
+    fresh = recipe.task.endswith(FRESH)
+    if not theirs and not fresh:
+        return PAPER
+    words = ["fresh expressions"] if fresh else []
     if "model.options.counters" in theirs:
-        words.append(_counted(mine["model.options.counters"], "counter"))
+        words.insert(0, _counted(mine["model.options.counters"], "counter"))
     if {"model.options.r_min", "model.options.r_max"} & theirs.keys():
         words.append(f"ring [{_number(mine['model.options.r_min'])}, {_number(mine['model.options.r_max'])}]")
     told = {"model.options.counters", "model.options.r_min", "model.options.r_max", "training.steps"}
@@ -171,7 +175,7 @@ def _words(field: str, value: Any) -> str:
         return known[field, value]
     name = field.rpartition(".")[2]
     if name == "augment" and value is not None:
-        return " and ".join(recipes.AUGMENTATIONS[each] for each in value.split("+"))
+        return ", ".join(recipes.AUGMENTATIONS[each] for each in value.split("+"))
     if name == "max_phase":
         return f"phases up to {_angle(value)}"
     if name == "depth":

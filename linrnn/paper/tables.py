@@ -212,14 +212,12 @@ def _with_variants(
     tasks = [column.task for column in section.columns]
     variants: dict[str, list[Recipe | None]] = {}
     for run in runs:
-        if (
-            run.summary
-            and run.recipe.task in tasks
-            and _kind(run.recipe) == ("lru", True)
-            and hyperparameters.differences(run.recipe)
-        ):
-            cells = variants.setdefault(hyperparameters.row_name(run.recipe), [None] * len(tasks))
-            cells[tasks.index(run.recipe.task)] = run.recipe
+        task = run.recipe.task.removesuffix(hyperparameters.FRESH)
+        if run.summary and task in tasks and _kind(run.recipe) == ("lru", True):
+            name = hyperparameters.row_name(run.recipe)
+            if name != hyperparameters.PAPER:
+                cells = variants.setdefault(name, [None] * len(tasks))
+                cells[tasks.index(task)] = run.recipe
     rows = [TableRow(name, "lru") for name in sorted(variants)]
     after = place + 1
     new = section._replace(rows=(*section.rows[:after], *rows, *section.rows[after:]))

@@ -23,6 +23,7 @@ TASKS: dict[str, Source] = {
         scifar.SOURCE,
         scifar_grey.SOURCE,
         listops.SOURCE,
+        listops.SOURCE_FRESH,
         text.SOURCE,
         retrieval.SOURCE,
         citations.SOURCE,

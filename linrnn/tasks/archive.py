@@ -14,7 +14,7 @@ from typing import IO, Any
 from linrnn.tasks.base import Progress, silent
 from linrnn.tasks.store import room, root
 from linrnn.util.errors import wrong_value
-from linrnn.util.files import DAMAGE, named, plain
+from linrnn.util.files import FAULTS, named, plain
 
 BLOCK = 1 << 20  # bytes copied at a time
 
@@ -70,7 +70,7 @@ def _unpack_tar(file: IO[bytes], path: Path, members: Sequence[str], folder: Pat
             raise tarfile.ReadError("the end of the archive is missing")
         while stream.read(BLOCK):  # to where gzip compares its checksum
             pass
-    except (OSError, *DAMAGE) as error:
+    except FAULTS as error:
         raise _damaged(path, error) from error
 
 
@@ -97,7 +97,7 @@ def _unpack_zip(file: IO[bytes], path: Path, members: Sequence[str], folder: Pat
                 with archive.open(info) as source:
                     _copy(source, _place(path, info.filename, folder), info.file_size)
                 yield info.header_offset + info.compress_size
-    except (OSError, *DAMAGE) as error:
+    except FAULTS as error:
         raise _damaged(path, error) from error
 
 

@@ -21,7 +21,7 @@ from linrnn.tasks.base import GENERATED, LRA_RELEASE, SPLITS, Progress, Source
 from linrnn.tasks.store import Draft
 from linrnn.util import extras
 from linrnn.util.errors import wrong_value
-from linrnn.util.files import DAMAGE, plain
+from linrnn.util.files import DAMAGE, FAULTS, plain
 
 SIZES = (160_000, 20_000, 20_000)
 LEVEL = "curv_contour_length_14"
@@ -150,7 +150,7 @@ def _images(entries: list[Entry], size: int, folder: Path, what: str, progress: 
             pixels = _pixels(path, size)
         except _WrongSizeError:
             raise
-        except (OSError, *DAMAGE) as error:
+        except FAULTS as error:
             damaged += 1
             if damaged > min(DAMAGED, len(entries) // 100):
                 raise wrong_value(

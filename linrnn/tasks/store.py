@@ -212,7 +212,7 @@ def _open(name: str, place: Path) -> Task:
     }
     for split in SPLITS:
         lengths = f"{split}.lengths.npy"
-        arrays = {
+        arrays: dict[str, Any] = {
             "inputs": _map(place / f"{split}.inputs.npy"),
             "lengths": _map(place / lengths) if lengths in description["files"] else None,
             "targets": _map(place / f"{split}.targets.npy"),

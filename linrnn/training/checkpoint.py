@@ -95,6 +95,12 @@ def save(
 
 def read(path: Path) -> tuple[dict[str, Tensor], Progress]:
     """The tensors and the progress of a checkpoint."""
+    tensors, metadata = _read(path)
+    return tensors, _progress(path, metadata)
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and what is written beside them, both as the checksum says."""
     with _opened(path) as (file, metadata):
         names = file.keys()
         tensors = {name: file.get_tensor(name) for name in names}
@@ -105,20 +111,13 @@ def read(path: Path) -> tuple[dict[str, Tensor], Progress]:
             right = known in (None, sha256(tensors))  # None: written before there were checksums
         if not right:
             raise _damaged(path, "its checksum is another")
-        return tensors, _progress(path, metadata)
+        _progress(path, metadata)
+        return tensors, metadata
 
 
 def best_step(path: Path) -> int:
-    """Where validation was best when a checkpoint was written; its tensors are not read."""
-    with _opened(path) as (_, metadata):
-        return _progress(path, metadata).best_step
-
-
-def recipe_of(path: Path) -> dict[str, Any] | None:
-    """The recipe of the run that wrote a checkpoint, as `Recipe.to_dict` gave it; None if it does not say."""
-    with _opened(path) as (_, metadata):
-        text = metadata.get("recipe", "null")
-        return None if text == "null" else json_object(text)
+    """Where validation was best when a checkpoint was written."""
+    return read(path)[1].best_step
 
 
 @contextmanager
@@ -153,6 +152,15 @@ def _progress(path: Path, metadata: Mapping[str, str]) -> Progress:
     if not math.isfinite(progress.seconds):
         raise ValueError(f"its training took {progress.seconds} seconds")
     return progress
+
+
+def weights_of(path: Path) -> dict[str, Tensor]:
+    """The weights in a checkpoint that are evaluated, by their names in the model: the averages, if there are any."""
+    tensors, _ = read(path)
+    weights = _under("model", tensors)
+    if "average_total" in tensors:
+        weights |= averaged(_under("average", tensors), tensors["average_total"]) | _under("average_buffers", tensors)
+    return weights
 
 
 def restore_weights(path: Path, model: Model) -> None:
@@ -200,9 +208,10 @@ def restore(
 
 def check_recipe(path: Path, recipe: Recipe) -> None:
     """Raise ValueError, with the first field that differs, unless the checkpoint was written by this recipe."""
-    stored = recipe_of(path)
-    if stored is None:  # written by an earlier version
+    text = _read(path)[1].get("recipe", "null")
+    if text == "null":  # written by an earlier version
         return
+    stored = json_object(text)
     before, now = (_flat(one.to_dict()) for one in (Recipe.from_dict(stored), recipe))
     for name in {**before, **now}:
         if before.get(name) != now.get(name):
@@ -230,9 +239,10 @@ def _damaged(path: Path, why: object) -> ValueError:
 
 
 def _best_of(path: Path) -> int:
-    """The best step when a checkpoint was written; 0 where it cannot be read."""
+    """The best step when a checkpoint was written, from its header alone; 0 where that cannot be read."""
     try:
-        return best_step(path)
+        with _opened(path) as (_, metadata):
+            return _progress(path, metadata).best_step
     except ValueError:
         return 0
 

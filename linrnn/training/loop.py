@@ -15,7 +15,7 @@ from torch import Tensor
 
 from linrnn import objectives, tasks
 from linrnn.model import Model
-from linrnn.objectives import Objective, Options
+from linrnn.objectives import Metric, Objective, Options
 from linrnn.recipes import Recipe, Suggestion, Training
 from linrnn.tasks.base import Task
 from linrnn.training import augment, checkpoint
@@ -29,7 +29,7 @@ from linrnn.training.processes import Processes, processes
 from linrnn.training.report import Report, waiting
 from linrnn.training.run import Run
 from linrnn.training.settings import Settings
-from linrnn.training.step import steps_of
+from linrnn.training.step import packed_rows, steps_of
 from linrnn.util import extras
 from linrnn.util.errors import wrong_type
 from linrnn.util.provenance import commit, provenance
@@ -155,13 +155,25 @@ def _train(
         torch.manual_seed(training.seed + (group.rank << 32) + progress.step)  # its own dropout
 
     examples, validation = (Examples(task, split, device) for split in (task.train, task.validation))
-    batches = Batches(len(examples), training.batch_size, training.seed, device)
+    rows = packed_rows(model, examples, training) if group.count == 1 else None
+    fit = {} if rows is None else {"fit": rows.hold}
+    batches = Batches(len(examples), training.batch_size, training.seed, device, **fit)
     group.part(batches[0])  # an error here leaves no folder behind
     few = _few(examples, Batches(len(examples), training.batch_size, training.seed, device))
     quiet, tensorboard = settings.quiet or not group.first, settings.tensorboard and group.first
     with waiting("compiling for the GPU, a minute or so", quiet=quiet or device.type != "cuda" or not settings.compile):
         advance, predict = steps_of(
-            model, optimizer, examples, objective, training, device, settings, group, average, change
+            model,
+            optimizer,
+            examples,
+            objective,
+            training,
+            device,
+            settings,
+            group,
+            average=average,
+            change=change,
+            rows=rows,
         )
     report = Report(run, recipe, first, progress.step, quiet=quiet, tensorboard=tensorboard)
     group.wait()  # all have looked whether the folder is new
@@ -309,6 +321,7 @@ def _finish(
             "guesses": guesses(task, task.test),
             "best_step": best_step,
             **lost,
+            "target": _reached(run.metrics(), objective.metrics[0], recipe.training.target),
             "stopped_early": progress.step < recipe.training.steps,
             "steps": progress.step,
             "seconds": round(progress.seconds, 2),
@@ -322,6 +335,17 @@ def _finish(
     )
     pictures.curve(run, objective.metrics[0])
     pictures.spectrum(run, model)
+
+
+def _reached(records: list[dict[str, Any]], metric: Metric, target: float | None) -> dict[str, Any] | None:
+    """When validation first reached the target: the step, and the minutes of training and evaluation until then, both
+    None where it did not."""
+    if target is None:
+        return None
+    there = (r for r in records if r[metric.name] == target or metric.better(r[metric.name], target))
+    first = next(there, None)
+    when = (None, None) if first is None else (first["step"], round(first["seconds"] / 60, 2))
+    return {"value": target, "step": when[0], "minutes": when[1]}
 
 
 @contextmanager

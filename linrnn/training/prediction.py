@@ -55,8 +55,10 @@ def predict(
     examples, size = Examples(task, split, device), run.recipe.training.batch_size
     parts = []
     for start in range(0, len(examples), size):
-        inputs, lengths, _ = examples(torch.arange(start, min(start + size, len(examples)), device=device))
-        parts.append(objective.predictions(model(inputs, lengths=lengths)).float().cpu())
+        indices = torch.arange(start, min(start + size, len(examples)), device=device)
+        inputs, lengths, _ = examples(indices)
+        said, anchors = objective.predictions(model(inputs, lengths=lengths)), examples.anchors(indices)
+        parts.append((said if anchors is None else said.double() + anchors).float().cpu())
     values = torch.cat(parts).numpy()
     several = task.numeric_targets or task.kind == "multi-label"
     steps = None
@@ -104,6 +106,21 @@ def generate(
             symbol = int(torch.multinomial((scores / temperature).softmax(-1), 1, generator=drawn))
         yield vocabulary[symbol]
         logits = stream.step(torch.tensor([symbol], device=device))
+
+
+def begin(vocabulary: Sequence[str]) -> str:
+    """A prompt for a text without one: a new line, a space, or the first symbol."""
+    return next((symbol for symbol in ("\n", " ") if symbol in vocabulary), "") or next(
+        symbol for symbol in vocabulary if symbol != UNKNOWN
+    )
+
+
+def known_part(prompt: str, vocabulary: Sequence[str]) -> tuple[str, list[str]]:
+    """A prompt without the symbols that the training data does not have, and these symbols."""
+    between = separator(vocabulary)
+    symbols = list(prompt.replace("\r\n", "\n")) if between == "" else prompt.split()
+    absent = [symbol for symbol in symbols if symbol not in vocabulary or symbol == UNKNOWN]
+    return between.join(symbol for symbol in symbols if symbol not in absent), list(dict.fromkeys(absent))
 
 
 def separator(vocabulary: Sequence[str]) -> str:

@@ -25,6 +25,7 @@ DAMAGE: tuple[type[Exception], ...] = (  # what libraries raise at damaged files
     ValueError, TypeError, LookupError, ArithmeticError, EOFError, SyntaxError, RuntimeError, struct.error,
     zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError,
 )  # fmt: skip
+FAULTS: tuple[type[Exception], ...] = (OSError, *DAMAGE)
 PART = ".linrnn-part"  # how the temporary files of `write` end
 
 

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import numba
 from numba.core import event
 
+from linrnn.util.kernel_cache import KernelCache
+
 F = TypeVar("F", bound=Callable[..., Any])
 PATIENCE = 1.0  # seconds of compiling without a word
 
@@ -17,11 +19,12 @@ PATIENCE = 1.0  # seconds of compiling without a word
 def jit(function: F, **options: Any) -> F:
     """Compile a function that holds no lock; options are those of `numba.njit`."""
     _announce()
+    dispatcher = numba.njit(nogil=True, **options)(function)
     try:
-        return numba.njit(cache=True, nogil=True, **options)(function)  # type: ignore[no-any-return]
+        dispatcher._cache = KernelCache(function)  # as `cache=True` sets Numba's own
     except RuntimeError:  # nowhere to keep the compiled code: compile in each process
         _warn()
-        return numba.njit(nogil=True, **options)(function)  # type: ignore[no-any-return]
+    return dispatcher  # type: ignore[no-any-return]
 
 
 @functools.cache

@@ -1,15 +1,15 @@
 """Locks between processes. The system gives a lock back when its process ends, however it ends."""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-try:
+if sys.platform == "win32":
+    import msvcrt
+else:
     import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 FAR = 1 << 30  # the byte that is locked on Windows, behind the end of the file: others can still read the file
 
@@ -54,14 +54,11 @@ def _is(file: int, path: Path) -> bool:
 
 def _lock(file: int, busy: str | None) -> None:
     try:
-        if fcntl is not None:
+        if sys.platform == "win32":
+            os.lseek(file, FAR, os.SEEK_SET)
+            msvcrt.locking(file, msvcrt.LK_LOCK if busy is None else msvcrt.LK_NBLCK, 1)
+        else:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if busy is None else fcntl.LOCK_NB))
-            return
-        import msvcrt
-
-        windows: Any = msvcrt
-        os.lseek(file, FAR, os.SEEK_SET)
-        windows.locking(file, windows.LK_LOCK if busy is None else windows.LK_NBLCK, 1)
     except (BlockingIOError, PermissionError) as error:
         if busy is not None:
             raise ValueError(busy) from error

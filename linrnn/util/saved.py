@@ -4,6 +4,7 @@ The file of the weights holds the config, too, so that one atomic write decides 
 people and other programs: it agrees with the weights, or loading is refused.
 """
 
+import functools
 import hashlib
 import json
 import os
@@ -54,7 +55,7 @@ def read_model(folder: str | os.PathLike[str], build: Callable[[dict[str, Any]],
         shared = json_object(about.get("shared", "{}"))
         weights |= {name: weights[kept] for name, kept in shared.items()}
         model = build_to_fit(build, config, weights)
-        model.load_state_dict(weights, assign=True)  # in the precision in which they were saved
+        model.load_state_dict(_alike(weights), assign=True)  # in the precision in which they were saved
         _share(model, shared)
     except (TypeError, ValueError, KeyError) as error:
         raise ValueError(
@@ -88,9 +89,9 @@ def build_to_fit(build: Callable[[dict[str, Any]], M], config: dict[str, Any], w
     """The module that `build` makes of a config; a RuntimeError, before anything large is allocated, if the weights are
     not of its names and shapes."""
     largest = max((n for tensor in weights.values() for n in tensor.shape), default=0)
-    for name in SIZES:  # each is the number of some weights, or a dimension of some weight, or a part of one
-        value = config.get(name)
-        if type(value) is int and value > 4 * max(largest, len(weights)):
+    for name in SIZES:  # these take time and memory even on `meta`
+        value, bound = config.get(name), len(weights) if name == "depth" else max(4 * largest, 4096)
+        if type(value) is int and value > bound:
             raise RuntimeError(f"{name} = {value:,} is too large for them")
     try:
         with torch.device("meta"):
@@ -143,3 +144,10 @@ def _read_config(path: Path) -> dict[str, Any]:
 def _digest(path: Path) -> str:
     """The checksum of a file; no text where there is none."""
     return hashlib.sha256(plain(path).read_bytes()).hexdigest() if path.exists() else ""
+
+
+def _alike(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Numbers of different precision in the highest one of them, as of published weights."""
+    numbers = [tensor.dtype for tensor in weights.values() if tensor.is_floating_point()]
+    widest = functools.reduce(torch.promote_types, numbers) if numbers else None
+    return {name: tensor.to(widest) if tensor.is_floating_point() else tensor for name, tensor in weights.items()}

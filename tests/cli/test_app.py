@@ -20,7 +20,8 @@ from linrnn.training import Run, checkpoint
 from tests.training.helpers import interrupt_at, load, run_command, tiny_world
 
 COMMANDS = (
-    "train", "eval", "predict", "generate", "sweep", "runs", "compare", "stream", "recipes", "figure", "table",
+    "train", "eval", "publish", "predict", "generate", "sweep", "runs", "compare", "stream", "recipes", "figure",
+    "table",
 )  # fmt: skip
 SMALL = ("--set", "training.steps=6", "--set", "training.eval_every=3", "--device", "cpu")
 

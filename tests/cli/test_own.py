@@ -120,9 +120,14 @@ def test_from_a_text_to_a_text(tmp_path: Path) -> None:
     assert one == again != other
     assert one.startswith("Once")
     assert len(one) == 4 + 50 + 1
-    wrong = run_command("generate", tmp_path / "run", "--prompt", "Zeus", module="linrnn")
+    assert len(linrnn("generate", tmp_path / "run", "--length", "5").stdout) == 1 + 5 + 1
+    some = linrnn("generate", tmp_path / "run", "--prompt", "Zeus", "--length", "5")
+    assert some.stdout.startswith("eus"), "what the text does not have is left out"
+    assert len(some.stdout) == 3 + 5 + 1
+    assert "the training data does not have 'Z': left out of the prompt" in some.stderr
+    wrong = run_command("generate", tmp_path / "run", "--prompt", "ZZZ", module="linrnn")
     assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert "prompt: expected symbols of the training data, got 'Z'" in wrong.stderr
+    assert "prompt: expected at least one symbol" in wrong.stderr
 
 
 def test_predictions_as_arrays(tmp_path: Path) -> None:
@@ -171,7 +176,7 @@ MISTAKES = [
     (["train", "{here}/data.npz", "--learning-rate", "-1"], "learning_rate: expected a number above 0"),
     (["train", "{here}/data.npz", "--patience", "0"], "patience: expected at least 1"),
     (["train", "{here}/data.npz", "--set", "model.pooling=none"], "model.pooling: expected 'mean', 'last' or 'all'"),
-    (["train", "{here}/text.npz"], "text.npz: array: expected"),
+    (["train", "{here}/text.npz"], "text.npz: expected an array `inputs`"),
     (["train", "--data", "{here}/data.npz"], "--data: expected only with --resume"),
     (["sweep", "{here}/data.npz", "--set", "training.learning_rate=.1,x"], "learning_rate: expected a number, got 'x'"),
     (["sweep", "{here}/data.npz", "--set", "training.seed=1,2"], "--set training.seed: expected --seeds"),

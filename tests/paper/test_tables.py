@@ -87,6 +87,39 @@ def test_mean_and_standard_error_over_seeds(tmp_path: Path) -> None:
     assert filled.left_out == {}
 
 
+@pytest.mark.parametrize(
+    ("task", "changes", "name"),
+    [
+        (
+            "listops",
+            ["training.augment=operands", "training.ema=.999"],
+            "LRU, averaged weights .999, operands shuffled",
+        ),
+        ("listops-fresh", [], "LRU, fresh expressions"),
+        ("listops-fresh", ["model.options.counters=16"], "LRU + 16 counters, fresh expressions"),
+        ("text", ["model.options.normalize=fixed"], "LRU, γ from λ in each step"),
+        ("text", ["model.options.bidirectional=true"], "LRU, both directions"),
+        (
+            "pathfinder",
+            ["training.augment=symmetries+shifts"],
+            "LRU, images in all eight orientations, images shifted",
+        ),
+        ("scifar", ["training.augment=mirror+shifts"], "LRU, images mirrored, images shifted"),
+    ],
+)
+def test_a_variant_has_a_row_of_its_own_in_the_tasks_column(
+    task: str, changes: list[str], name: str, tmp_path: Path
+) -> None:
+    column = task.partition("-")[0]
+    recipe = override(hyperparameters.recipe_of(task), changes)
+    finish(tmp_path / "variant", recipe, 0.7)
+    finish(tmp_path / "paper", recipe_of(column, "lru", "training.target=.6"), 0.6)
+    filled = fill(paper.NORMALIZATION, tmp_path)
+    assert shown(filled, name, column) == "70.0 (–; 1)"
+    assert shown(filled, "LRU (paper)", column) == "60.0 (–; 1)"
+    assert filled.left_out == {}
+
+
 def test_one_seed_has_no_error(tmp_path: Path) -> None:
     finish(tmp_path / "run", recipe_of("text", "rnn-tanh"), 0.872)
     assert shown(fill(paper.NONLINEARITY, tmp_path), "RNN-Tanh", "text") == "87.2 (–; 1)"

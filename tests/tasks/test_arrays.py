@@ -81,6 +81,27 @@ def test_pixels_are_normalized_between_0_and_1() -> None:
     np.testing.assert_allclose(task.std or (), (PIXELS[:16] / 255).std((0, 1)))
 
 
+@pytest.mark.parametrize("dtype", ["i2", "i4", "i8", "u2", "?"])
+def test_integers_with_channels_are_numbers(dtype: str) -> None:
+    whole = (np.abs(FLOATS) * 100).astype(dtype)
+    task, expected = (Task.from_arrays(x, CLASSES, kind="classification") for x in (whole, whole.astype(np.float64)))
+    assert task.train.inputs.dtype == np.float32
+    np.testing.assert_array_equal(task.train.inputs, expected.train.inputs)
+    assert (task.mean, task.std) == (expected.mean, expected.std)
+
+
+def test_arrays_by_their_paths(tmp_path: Path) -> None:
+    for name, array in (("inputs", FLOATS), ("targets", CLASSES), ("lengths", np.arange(20) % 6 + 1)):
+        np.save(tmp_path / f"{name}.npy", array)
+    inputs, targets, lengths = tmp_path / "inputs.npy", str(tmp_path / "targets.npy"), tmp_path / "lengths.npy"
+    task = Task.from_arrays(inputs, targets, lengths, kind="classification", by_time=True)
+    assert isinstance(task.train.inputs, np.memmap)
+    np.testing.assert_array_equal(every(task, "targets"), CLASSES)
+    np.save(tmp_path / "objects.npy", np.array([{}, None]))
+    with pytest.raises(TypeError, match=r"objects\.npy: expected an array of numbers, got Python objects"):
+        Task.from_arrays(tmp_path / "objects.npy", CLASSES, kind="classification")
+
+
 def test_tokens() -> None:
     task = Task.from_arrays(TOKENS, CLASSES, kind="classification", by_time=True)
     assert (task.channels, task.mean) == (None, None)
@@ -246,7 +267,7 @@ MISTAKES: list[Any] = [
     ({"targets": CLASSES - 1}, ValueError, "targets: expected classes from 0 to 1, got -1 at example 0"),
     ({"targets": CLASSES / 2}, TypeError, "targets: expected integers or names .* kind='regression' takes numbers"),
     ({"targets": CLASSES * 0}, ValueError, "targets: expected at least two classes .*, got class 0 only"),
-    ({"targets": CLASSES[:, None]}, ValueError, r"targets: expected shape \(examples\), got \(20, 1\)"),
+    ({"targets": TOKENS}, ValueError, r"targets: expected shape \(examples\), got \(20, 6\)"),
     ({"targets": None}, ValueError, "targets: expected an array for classification, got None"),
     ({"targets": ["x"] * 19 + ["dgo"], "labels": ["x", "dog"]}, ValueError, "got 'dgo'; did you mean 'dog'"),
     ({"inputs": HOLES}, ValueError, "inputs: expected finite .* got 3 .* nan at example 2, step 1, channel 0; mis"),
@@ -255,7 +276,7 @@ MISTAKES: list[Any] = [
     ({"inputs": FLOATS.astype(str)}, TypeError, "inputs: expected numbers: .*, got text, such as '3.2"),
     ({"inputs": FLOATS.astype(object)}, TypeError, "inputs: expected an array of numbers, got .* Python objects"),
     ({"inputs": FLOATS.astype(complex)}, TypeError, "inputs: expected an array .* got one of dtype complex128"),
-    ({"inputs": FLOATS.astype(int)}, ValueError, r"inputs: .* measurements become floats"),
+    ({"inputs": -TOKENS}, ValueError, r"inputs: expected ids from 0, got -\d+ at .* measurements become floats"),
     ({"inputs": FLOATS[0, 0]}, ValueError, r"inputs: .* got float32 of shape \(3,\)"),
     ({"inputs": FLOATS[:0], "targets": CLASSES[:0]}, ValueError, "inputs: expected at least one example"),
     ({"inputs": FLOATS[:2], "targets": CLASSES[:2]}, ValueError, "splits: expected at least 3 examples"),

@@ -64,7 +64,7 @@ def test_it_is_the_same_every_time_and_quick() -> None:
 
 
 def test_names_and_the_error_for_an_unknown_one() -> None:
-    arena = ["scifar", "scifar-grey", "listops", "text", "retrieval", "retrieval-citations"]
+    arena = ["scifar", "scifar-grey", "listops", "listops-fresh", "text", "retrieval", "retrieval-citations"]
     assert tasks.names() == ["recall", *arena, "pathfinder", "pathfinder-64", "pathx"]
     with pytest.raises(ValueError, match=r"name: expected 'recall' or .*, got 'recal'; did you mean 'recall'\?"):
         tasks.load("recal")

@@ -41,7 +41,7 @@ def store(name: str) -> None:
     draft.finish(**description, note="a slice", source="a test")
 
 
-VARIANTS = ("scifar-grey", "retrieval-citations", "pathfinder-64")  # of the same recipes
+VARIANTS = ("scifar-grey", "listops-fresh", "retrieval-citations", "pathfinder-64")  # of the same recipes
 
 
 @pytest.mark.parametrize(

@@ -4,21 +4,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from linrnn.tasks.arrays import statistics
-from linrnn.tasks.arrays.inputs import EXACT, Inputs, compact, read_array, read_inputs, read_symbols
+from linrnn.tasks.arrays.forms import check_split
+from linrnn.tasks.arrays.inputs import EXACT, Given, Inputs, compact, read_array, read_inputs, read_symbols
 from linrnn.tasks.arrays.rows import Rows, blocks, overlapping, take
 from linrnn.tasks.arrays.splits import divide
 from linrnn.tasks.arrays.targets import Targets, check_range, read_targets
 from linrnn.util.errors import unknown, wrong_type, wrong_value
 
 __all__ = [
+    "Given",
     "Normalization",
     "Parts",
     "Rows",
     "check_missing",
     "check_range",
+    "check_split",
     "describe_missing",
     "joined",
     "overlapping",
@@ -39,13 +42,13 @@ class Parts(NamedTuple):
 
 
 def prepare(
-    inputs: ArrayLike | Sequence[Any],
-    targets: ArrayLike | Sequence[Any] | None,
-    lengths: ArrayLike | None,
+    inputs: Given,
+    targets: Given | None,
+    lengths: Given | None,
     *,
     kinds: Sequence[str],
     kind: str,
-    tokens: ArrayLike | Sequence[Any] | None = None,
+    tokens: Given | None = None,
     vocabulary: Sequence[str] | int | None = None,
     labels: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
@@ -68,7 +71,7 @@ def prepare(
     read = read_inputs(inputs, lengths)
     if read.tokens:
         if tokens is not None:
-            raise wrong_value("tokens", "None where the inputs are tokens themselves", np.shape(tokens))
+            raise wrong_value("tokens", "None where the inputs are tokens themselves", "an array")
         symbols = read_symbols("inputs", read.array, read.lengths, vocabulary)
         if kind == "language" and targets is not None and vocabulary is None:
             symbols = max(symbols, read_symbols("targets", read_array("targets", targets), read.lengths, None), key=len)
@@ -143,9 +146,7 @@ def prepare(
     return Parts(parts, fields, "; ".join(holes) or "none")
 
 
-def _language(
-    read: Inputs, targets: ArrayLike | Sequence[Any] | None, vocabulary: Sequence[str] | int | None
-) -> tuple[Inputs, Targets]:
+def _language(read: Inputs, targets: Given | None, vocabulary: Sequence[str] | int | None) -> tuple[Inputs, Targets]:
     """The next token at each step: that of the targets, or of the inputs themselves, which lose a step by it."""
     if not read.tokens:
         raise wrong_value("inputs", "integer tokens (examples, length) for language", f"{read.array.dtype}")
@@ -164,7 +165,7 @@ def _language(
     return read, Targets(compact(array, read.lengths, size), size)
 
 
-def _side(tokens: ArrayLike | Sequence[Any], read: Inputs) -> NDArray[Any]:
+def _side(tokens: Given, read: Inputs) -> NDArray[Any]:
     """Tokens beside numbers."""
     if read.array.dtype == np.uint8:
         raise wrong_type("inputs", "floats beside tokens", "uint8 pixels")

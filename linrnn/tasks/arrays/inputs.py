@@ -1,6 +1,8 @@
 """What people have as inputs, as arrays of tokens, pixels or numbers; what is none of the three is an error."""
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
@@ -9,8 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 from linrnn.tasks.arrays.rows import blocks
 from linrnn.tasks.arrays.statistics import real
 from linrnn.util.errors import check_integer, wrong_type, wrong_value
+from linrnn.util.files import DAMAGE
 
+Given = ArrayLike | Sequence[Any] | os.PathLike[str]
 EXACT = 1 << 24  # integers below are exact in single precision
+MEASURED = "integers that are measurements become floats with .astype(numpy.float32)"
 FORMS = "integers (examples, length), uint8 pixels or floats (examples, length, channels)"
 
 
@@ -32,8 +37,30 @@ class Inputs(NamedTuple):
         return self.array.ndim == 2
 
 
-def read_array(name: str, given: ArrayLike | Sequence[Any]) -> NDArray[Any]:
-    """An array of numbers or text; memory-mapped arrays stay mapped, and Python objects are refused."""
+def open_array(path: str | os.PathLike[str]) -> NDArray[Any]:
+    """The array of a .npy file, mapped copy-on-write: never written back, and PyTorch takes it without a copy."""
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
+    except DAMAGE as error:
+        if any(word in str(error).lower() for word in ("pickle", "python object")):
+            raise refused(path) from None
+        raise damaged(path, error) from None
+    return array
+
+
+def refused(path: object) -> TypeError:
+    return TypeError(f"{path}: expected an array of numbers, got Python objects (a pickle), which are never loaded")
+
+
+def damaged(path: object, error: Exception) -> ValueError:
+    return wrong_value(str(path), "a NumPy array", f"none, or one that is damaged ({error})")
+
+
+def read_array(name: str, given: Given) -> NDArray[Any]:
+    """An array of numbers or text, or of a .npy file by its path; mapped arrays stay mapped, and Python objects are
+    refused."""
+    if isinstance(given, str | os.PathLike) and Path(given).suffix == ".npy":
+        given = open_array(Path(given).expanduser())
     if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):  # masked numbers are missing ones
         if given.dtype.kind != "f":
             raise wrong_type(name, "integers without a mask, or floats", f"masked {given.dtype}")
@@ -74,11 +101,11 @@ def ragged(given: object) -> TypeGuard[Sequence[Any]]:
     return len({len(row) if hasattr(row, "__len__") else None for row in given}) > 1
 
 
-def read_inputs(given: ArrayLike | Sequence[Any], lengths: ArrayLike | None) -> Inputs:
+def read_inputs(given: Given, lengths: Given | None) -> Inputs:
     """Inputs as one of the three forms, and checked lengths."""
     if ragged(given):
         if lengths is not None:
-            raise wrong_value("lengths", "None for a list of sequences, which have their own", np.shape(lengths))
+            raise wrong_value("lengths", "None for a list of sequences, which have their own", "an array")
         array, lengths = pad("inputs", given)
     else:
         array = read_array("inputs", given)
@@ -88,15 +115,18 @@ def read_inputs(given: ArrayLike | Sequence[Any], lengths: ArrayLike | None) -> 
         raise wrong_type("inputs", f"numbers: {FORMS}", f"text, such as {str(first)!r}")
     if array.dtype.kind == "f" and array.ndim == 2:
         array = array[:, :, None]
-    if array.ndim not in (2, 3) or (array.ndim == 3 and array.dtype.kind != "f" and array.dtype != np.uint8):
-        hint = "; integers that are measurements become floats with .astype(numpy.float32)" if array.ndim == 3 else ""
+    measured = array.ndim == 3 and array.dtype.kind in "biu" and array.dtype != np.uint8
+    if array.ndim not in (2, 3) or (measured and isinstance(array, np.memmap)):
+        hint = f"; {MEASURED}" if measured else ""  # a copy may be larger than the memory
         raise wrong_value("inputs", FORMS, f"{array.dtype} of shape {array.shape}{hint}")
+    if measured:
+        array, owned = array.astype(np.float32 if array.itemsize < 4 else np.float64), True
     if 0 in array.shape:
         raise wrong_value("inputs", "at least one example, one step and one channel", f"shape {array.shape}")
     return Inputs(array, read_lengths(lengths, array), owned)
 
 
-def read_lengths(given: ArrayLike | None, inputs: NDArray[Any]) -> NDArray[np.int64] | None:
+def read_lengths(given: Given | None, inputs: NDArray[Any]) -> NDArray[np.int64] | None:
     """The real steps of each example, from 1 to the length; None where all are."""
     if given is None:
         return None
@@ -135,6 +165,8 @@ def read_symbols(
             wrong = np.argwhere((block < 0) | (block >= (np.inf if size is None else size)))[0]
             expected = "ids from 0" if size is None else f"ids from 0 to {size - 1}, those of the vocabulary"
             came = f"{block[tuple(wrong)]} at example {where.start + wrong[0]}, step {wrong[1]}"
+            if block[tuple(wrong)] < 0 and name == "inputs":
+                came += f"; {MEASURED}"
             raise wrong_value(name, expected, came)
     if largest >= EXACT:
         raise wrong_value(name, f"ids below {EXACT:,}", f"{largest:,}")

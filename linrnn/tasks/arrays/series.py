@@ -48,7 +48,9 @@ def forecast(
     fractions: Sequence[float],
     missing: str,
 ) -> Forecast:
-    """Every window of all columns (steps, columns) that lies, with the steps to forecast, in one part of one series.
+    """Every window of all columns (steps, columns) of one series whose steps to forecast lie in one part of it.
+
+    A window of the validation and the test part may look back into the part before; no step is forecast in two parts.
 
     Args:
         values: with NaN where a number is missing.
@@ -62,9 +64,13 @@ def forecast(
     divided = parts(segments, fractions)
     for name, some in zip(NAMES, divided, strict=True):
         longest = max(end - start for start, end in some)
-        if longest < span:
+        if name == "train" and longest < span:
             expected = f"at most {longest:,} steps together, those of the {name} part of the longest series"
             raise wrong_value("window, horizon", expected, f"{window:,} + {horizon:,}")
+        if longest < horizon:
+            raise wrong_value("horizon", f"at most {longest:,}, the steps of the {name} part", f"{horizon:,}")
+    begins = [start for start, _ in divided[0]]
+    divided = [divided[0], *(_looking_back(some, begins, window) for some in divided[1:])]
     train = np.concatenate([values[start:end] for start, end in divided[0]])
     found = statistics.moments(train)
     if not found.number.all():
@@ -87,3 +93,8 @@ def forecast(
             raise wrong_value(f"missing={missing!r}", f"a window of the {name} part without missing values", "none")
         splits.append((take(inputs, usable), take(outputs, usable)))
     return Forecast(splits, found.mean, found.std)
+
+
+def _looking_back(part: Sequence[Segment], begins: Sequence[int], window: int) -> list[Segment]:
+    """The steps of a part, and the window before them, as far as the series goes back."""
+    return [(max(begin, start - window), end) for (start, end), begin in zip(part, begins, strict=True)]

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from linrnn.tasks.arrays.inputs import pad, ragged, read_array
+from linrnn.tasks.arrays.inputs import Given, pad, ragged, read_array
 from linrnn.tasks.arrays.rows import blocks
 from linrnn.tasks.arrays.statistics import real
 from linrnn.util.errors import unknown, wrong_type, wrong_value
@@ -32,7 +32,7 @@ class Targets(NamedTuple):
 
 def read_targets(
     kind: str,
-    given: ArrayLike | Sequence[Any],
+    given: Given,
     labels: Sequence[str] | None,
     examples: int,
     length: int,
@@ -92,6 +92,9 @@ def _classes(
     array: NDArray[Any], labels: tuple[str, ...] | None, lengths: NDArray[np.int64] | None, axes: tuple[str, ...]
 ) -> Targets:
     kind = "classification" if len(axes) == 1 else "per-step"
+    if array.ndim == len(axes) + 1 and array.shape[-1] == 1:
+        array = array[..., 0]
+    array = _whole(array)
     if array.dtype.kind == "f":
         raise wrong_type("targets", f"integers or names for {kind}; kind='regression' takes numbers", array.dtype)
     if array.ndim != len(axes):
@@ -132,7 +135,15 @@ def _named(
     return result, labels
 
 
+def _whole(array: NDArray[Any]) -> NDArray[Any]:
+    """Floats that are integers, as integers."""
+    if array.dtype.kind != "f" or not (np.isfinite(array).all() and (array == np.floor(array)).all()):
+        return array
+    return array.astype(np.int64)
+
+
 def _many(array: NDArray[Any], labels: tuple[str, ...] | None) -> Targets:
+    array = _whole(array)
     if array.ndim != 2 or array.dtype.kind not in "biu":
         came = f"{array.dtype} of shape {array.shape}"
         raise wrong_value("targets", "0 or 1 for each example and label, (examples, labels)", came)

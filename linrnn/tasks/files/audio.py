@@ -1,5 +1,7 @@
 """A folder of audio as a task: one folder a class."""
 
+import importlib.util
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,7 +30,7 @@ def load(
 
     Args:
         path: of the folder.
-        rate: the samples in a second, to which files are resampled; None where all files have the same.
+        rate: the samples in a second, to which files are resampled; None for the rate of most files.
         seconds: longer files are cut to this time; None keeps all samples.
         fractions: the parts for training, validation and test, where there are no folders for them.
         seed: of the order from which splits are cut.
@@ -45,29 +47,38 @@ def load(
     files = [(file, classes.index(name)) for group in groups for name, some in group.items() for file in some]
     if len(classes) < 2:
         raise wrong_value(str(path), "folders of audio files for at least two classes", classes or "none")
-    sequences, common = [], rate
-    for file, _ in files:
-        samples, own = read(plain(file, path))
-        common = common or own
-        if own != common and rate is None:
-            came = f"{own:,} in {file} after {common:,}; rate= resamples all files"
-            raise wrong_value("rate", "as many samples in a second in each file", came)
-        sequences.append(prepare(samples, own, common, seconds))
-    assert common is not None
+    heard = [read(plain(file, path)) for file, _ in files]
+    rates = Counter(own for _, own in heard)
+    common = rate or max(rates, key=lambda own: (rates[own], -own))
+    sequences = [prepare(samples, own, common, seconds) for samples, own in heard]
+    others = ", ".join(f"{own:,}" for own in sorted(rates) if own != common)
     bounds = np.cumsum([0, *(sum(map(len, group.values())) for group in groups)])
     splits = {n: np.arange(*bounds[i : i + 2]) for i, n in enumerate(SPLITS)} if divided else None
     return Task.from_arrays(
         sequences, [target for _, target in files], kind="classification", labels=classes, splits=splits,
         fractions=fractions, seed=seed, channels=["audio"], name=name or path.resolve().name,
-        note=f"{len(classes)} classes of audio at {common:,} Hz", source=f"{path.name}: {len(files):,} files",
+        note=f"{len(classes)} classes of audio at {common:,} Hz{f', resampled from {others} Hz' if others else ''}",
+        source=f"{path.name}: {len(files):,} files",
         options={"format": "audio", "rate": common, "seconds": seconds},
     )  # fmt: skip
 
 
 def read(path: Path) -> tuple[NDArray[np.float32], int]:
     """The samples of a file, channels averaged, and how many there are in a second."""
-    if path.suffix.lower() == ".wav":
+    if path.suffix.lower() != ".wav":
+        return _by_soundfile(path)
+    try:
         return wav.read(path)
+    except ValueError as error:  # soundfile knows more encodings
+        if importlib.util.find_spec("soundfile") is None:
+            raise
+        try:
+            return _by_soundfile(path)
+        except ValueError:
+            raise error from None
+
+
+def _by_soundfile(path: Path) -> tuple[NDArray[np.float32], int]:
     try:
         import soundfile
     except ImportError:

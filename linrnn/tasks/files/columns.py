@@ -1,6 +1,8 @@
 """Tables as columns: CSV by the standard library, Parquet by pyarrow."""
 
 import csv
+import io
+import itertools
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from linrnn.tasks.files.packed import opened
 from linrnn.util.errors import unknown, wrong_type, wrong_value
 
 EMPTY = {"", "na", "n/a", "nan", "null", "none", "-"}
@@ -27,6 +30,7 @@ class Column:
         integers: whether all numbers are integers.
         seen: whether there is a number.
         wrong: the row and the text of the first cell that is neither empty nor a number.
+        comma: whether numbers may have a decimal comma.
     """
 
     name: str
@@ -35,6 +39,7 @@ class Column:
     integers: bool = True
     seen: bool = False
     wrong: tuple[int, str] | None = None
+    comma: bool = False
 
     @property
     def text(self) -> bool:
@@ -46,6 +51,8 @@ class Column:
             self.texts.append(cell)
         if self.wrong is not None and not self.seen:
             return  # text from its start
+        if self.comma:
+            cell = cell.replace(",", ".", 1)
         try:
             number = float(cell)
         except ValueError:
@@ -102,13 +109,14 @@ def read(path: Path, named: dict[str, list[str]]) -> Columns:
 def _csv(path: Path, named: dict[str, list[str]]) -> Columns:
     keep = {name for names in named.values() for name in names}
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
+        with opened(path) as data, io.TextIOWrapper(data, "utf-8-sig", newline="") as file:
             first = file.readline()
-            file.seek(0)
-            lines = csv.reader(file, delimiter=max(",;\t", key=first.count), strict=True)
+            delimiter = max(",;\t", key=first.count)
+            lines = csv.reader(itertools.chain([first], file), delimiter=delimiter, strict=True)
             names = [cell.strip() for cell in next(lines, [])]
             _check_header(path, names, named)
-            columns = [Column(name, texts=[] if name in keep else None) for name in names]
+            comma = delimiter != ","  # 3,14 is a number then
+            columns = [Column(name, texts=[] if name in keep else None, comma=comma) for name in names]
             rows = 0
             for cells in lines:
                 if not cells:
@@ -127,7 +135,7 @@ def _csv(path: Path, named: dict[str, list[str]]) -> Columns:
 
 
 def _check_header(path: Path, names: list[str], named: dict[str, list[str]]) -> None:
-    if not names or all(_is_number(name) for name in names):
+    if not names or all(is_number(name) for name in names):
         raise wrong_value(str(path), "the names of the columns in its first line", ", ".join(names[:5]) or "none")
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
     if twice is not None:
@@ -179,7 +187,7 @@ def moments_of(column: Column) -> NDArray[np.float64]:
 def not_utf8(path: Path) -> ValueError:
     """The error for a file that is not UTF-8: it names the first byte that is not, its position and its line."""
     before, came = 0, "other text"
-    with open(path, "rb") as file:
+    with opened(path) as file:
         for number, line in enumerate(file, start=1):
             try:
                 line.decode()
@@ -190,7 +198,7 @@ def not_utf8(path: Path) -> ValueError:
     return wrong_value(str(path), "text in UTF-8", came)
 
 
-def _is_number(cell: str) -> bool:
+def is_number(cell: str) -> bool:
     try:
         float(cell)
     except ValueError:

@@ -4,15 +4,17 @@ from pathlib import Path
 from types import ModuleType
 
 from linrnn.tasks.files import audio, npz, table, text
+from linrnn.tasks.files.packed import OPEN, plain_name
 from linrnn.util.errors import wrong_value
 from linrnn.util.files import plain
 
 FORMATS: dict[str, ModuleType] = {"npz": npz, "table": table, "audio": audio, "text": text}
+COMPRESSED = (*OPEN, ".zip")
 WHAT = {
     "npz": "NumPy's files (.npz, .npy, a folder of .npy)",
-    "table": "tables (.csv, .tsv, .parquet)",
+    "table": "tables (.csv, .tsv, .parquet, .csv.gz)",
     "audio": "folders of audio",
-    "text": "texts (.txt, .text, .md)",
+    "text": "texts (.txt, .text, .md, .txt.gz)",
 }
 
 
@@ -28,6 +30,10 @@ def format_of(path: Path) -> str:
         raise wrong_value(str(path), "a folder of .npy files, or of a folder of audio for each class", "neither")
     plain(path)
     suffix = path.suffix.lower()
+    if suffix in COMPRESSED:
+        suffix = plain_name(path).suffix.lower()
+        if suffix not in (".csv", ".tsv", *text.SUFFIXES):
+            raise wrong_value(str(path), "a compressed .csv, .tsv or .txt file", f"one of a file with {suffix!r}")
     for name in ("npz", "table", "text"):
         if suffix in FORMATS[name].SUFFIXES:
             return name

@@ -13,6 +13,7 @@ from linrnn.tasks.base import Description
 from linrnn.tasks.files import audio, npz, table, text
 from linrnn.tasks.files.columns import read
 from linrnn.tasks.files.formats import WHAT, format_of
+from linrnn.tasks.files.packed import plain_name
 from linrnn.util.errors import wrong_value
 from linrnn.util.files import named, plain
 
@@ -98,7 +99,7 @@ def _table(path: Path, like: Description) -> New:
             raise wrong_value(str(path), expected, f"{short[1] - short[0]:,}")
         segments = [(end - window, end) for _, end in segments]
     padded, lengths = pad("rows", [values[a:b] for a, b in segments])
-    names = rows.names if options.get("group") else [path.stem]
+    names = rows.names if options.get("group") else [plain_name(path).stem]
     full = bool((lengths == padded.shape[1]).all())
     return New(padded, None if full else lengths, None, names)
 

@@ -1,5 +1,6 @@
 """NumPy's files as tasks: one .npz file, a folder of .npy files, or one .npy file and those named after it."""
 
+import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -7,13 +8,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from linrnn.tasks.arrays.inputs import damaged, open_array, refused
 from linrnn.tasks.base import SPLITS, Kind, Task
 from linrnn.util.errors import unknown, wrong_value
 from linrnn.util.files import DAMAGE, plain
 
 SUFFIXES = (".npz", ".npy")
 PARTS = ("inputs", "targets", "lengths", "tokens")
-NAMES = (*PARTS, "labels", "channels", "split", *(f"{split}_{part}" for split in SPLITS for part in PARTS))
+COMMON = (*PARTS, "labels", "channels", "splits")
+NAMES = (*COMMON, "split", *SPLITS, *(f"{split}_{part}" for split in SPLITS for part in PARTS))
+SPLIT_NAMES = {"train": 0, "training": 0, "validation": 1, "valid": 1, "val": 1, "dev": 1, "test": 2}
 
 
 def load(
@@ -32,10 +36,11 @@ def load(
 
     Args:
         path: of a .npz file with the arrays `inputs` and `targets`, and, where there are any, `lengths`, `tokens`,
-            `labels`, `channels`, and `split` (0 for training, 1 for validation, 2 for test); or with `train_inputs`,
-            `validation_inputs`, `test_inputs` and so on. Or of a folder with such arrays as .npy files; or of one .npy
-            file, the inputs, where X.npy is accompanied by X_targets.npy and so on, and inputs.npy by targets.npy. The
-            arrays of .npy files are mapped into memory, not read.
+            `labels`, `channels`, and `splits`: for each example 0 or "train", 1 or "validation", 2 or "test", or how
+            many examples each of the three has; or with the indices of each, `train`, `validation` and `test`; or with
+            `train_inputs`, `validation_inputs`, `test_inputs` and so on. Or of a folder with such arrays as .npy files;
+            or of one .npy file, the inputs, where X.npy is accompanied by X_targets.npy and so on, and inputs.npy by
+            targets.npy. The arrays of .npy files are mapped into memory, not read.
         kind: what is learned; None infers it from the shapes and types of the arrays.
         vocabulary: how many symbols there are, for tokens.
         period: the length of a season in steps, of a forecast.
@@ -43,12 +48,14 @@ def load(
         name: of the task.
     """
     arrays = read(path)
-    where = f"{path.name}: {', '.join(f'{key} {value.shape}' for key, value in arrays.items())}"
-    splits: dict[str, NDArray[Any]] | None = None
-    if "inputs" not in arrays:
+    where = f"{path.name}: {', '.join(f'{key} {value.shape}' for key, value in arrays.items() if key in NAMES)}"
+    if others := [name for name in arrays if name not in NAMES]:
+        where += f"; not used: {', '.join(others)}"
+    splits: dict[str, NDArray[Any]] | list[int] | None
+    if "inputs" in arrays:
+        splits = _divided(arrays, len(arrays["inputs"]))
+    else:
         arrays, splits = _together(path, arrays)
-    elif "split" in arrays:
-        splits = _numbered(arrays["split"], len(arrays["inputs"]))
     inputs, targets = arrays["inputs"], arrays.get("targets")
     found = kind or infer(inputs, targets)
     return Task.from_arrays(
@@ -60,15 +67,19 @@ def load(
 
 
 def read(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays in a file or a folder, by name. Python objects and pickles are refused, and never loaded."""
+    """The arrays in a file or a folder, by name. Python objects and pickles are refused, and never loaded.
+
+    An unknown name that is close to a known one is an error.
+    """
     if path.suffix == ".npz":
         arrays = _zipped(path)
     else:
         files = {file.stem: file for file in sorted(path.glob("*.npy"))} if path.is_dir() else _beside(path)
-        arrays = {name: _open(plain(file, path if path.is_dir() else None), "c") for name, file in files.items()}
+        root = path if path.is_dir() else None
+        arrays = {name: open_array(plain(file, root)) for name, file in files.items()}
     for name in arrays:
-        if name not in NAMES:
-            raise unknown(f"{path}: array", name, NAMES)
+        if name not in NAMES and (near := difflib.get_close_matches(name, NAMES, n=1)):
+            raise unknown(f"{path}: array", name, COMMON if near[0] in COMMON else NAMES)
     if "inputs" not in arrays and "train_inputs" not in arrays:
         raise wrong_value(str(path), "an array `inputs`, or `train_inputs`", ", ".join(arrays) or "no array")
     return arrays
@@ -77,11 +88,14 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
 def infer(inputs: NDArray[Any], targets: NDArray[Any] | None) -> Kind:
     """The kind of task that these arrays are for."""
     if targets is None:
+        if inputs.dtype.kind not in "biu" or inputs.ndim != 2:
+            came = f"none, with inputs {inputs.dtype} {inputs.shape}"
+            raise wrong_value("targets", "an array `targets` beside inputs that are no tokens", came)
         return "language"
     steps = inputs.ndim > 1 and targets.shape[1:2] == inputs.shape[1:2]
     if targets.dtype.kind == "f":
         return "forecast" if targets.ndim == 3 and not steps else "per-step" if steps else "regression"
-    if targets.ndim == 1:
+    if targets.ndim == 1 or (targets.shape[1:] == (1,) and not steps):
         return "classification"
     return "per-step" if steps else "multi-label"
 
@@ -107,38 +121,19 @@ def _zipped(path: Path) -> dict[str, NDArray[Any]]:
     except DAMAGE as error:
         if isinstance(error, ValueError | TypeError) and "expected" in str(error):  # it is in our words already
             raise
-        raise (_refused(path) if "pickle" in str(error).lower() else _damaged_zip(path, error)) from None
+        raise (refused(path) if "pickle" in str(error).lower() else _damaged_zip(path, error)) from None
 
 
 def _member(path: Path, file: Any, name: str) -> NDArray[Any]:
     try:
         array: NDArray[Any] = file[name]
     except DAMAGE as error:
-        raise (_refused(f"{path}: {name}") if "pickle" in str(error) else _damaged(path, error)) from None
+        raise (refused(f"{path}: {name}") if "pickle" in str(error) else damaged(path, error)) from None
     return array
-
-
-def _open(path: Path, mode: Literal["c"]) -> NDArray[Any]:
-    """Mapped copy-on-write: never written back, and PyTorch takes it without a copy."""
-    try:
-        array: NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)
-    except DAMAGE as error:
-        if any(word in str(error).lower() for word in ("pickle", "python object")):
-            raise _refused(path) from None
-        raise _damaged(path, error) from None
-    return array
-
-
-def _refused(path: object) -> TypeError:
-    return TypeError(f"{path}: expected an array of numbers, got Python objects (a pickle), which are never loaded")
 
 
 def _damaged_zip(path: Path, error: Exception) -> ValueError:
     return wrong_value(str(path), "arrays by name, as numpy.savez writes them", f"a damaged file ({error})")
-
-
-def _damaged(path: Path, error: Exception) -> ValueError:
-    return wrong_value(str(path), "a NumPy array", f"none, or one that is damaged ({error})")
 
 
 def _together(path: Path, arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
@@ -164,10 +159,26 @@ def _together(path: Path, arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, ND
     return result, dict(zip(SPLITS, order, strict=True))
 
 
-def _numbered(split: NDArray[Any], examples: int) -> dict[str, NDArray[Any]]:
+def _divided(arrays: dict[str, NDArray[Any]], examples: int) -> dict[str, NDArray[Any]] | list[int] | None:
+    """Which examples are for what, as `Task.from_arrays` takes it; None where the file does not say."""
+    if all(name in arrays for name in SPLITS):
+        return {name: arrays[name] for name in SPLITS}
+    name = "splits" if "splits" in arrays else "split"
+    split = arrays.get(name)
+    if split is None:
+        return None
+    if split.dtype.kind in "US":
+        words = np.char.lower(split.astype(str))
+        for word in np.unique(words).tolist():
+            if word not in SPLIT_NAMES:
+                raise unknown(name, word, SPLITS)
+        split = np.array([SPLIT_NAMES[word] for word in words.ravel().tolist()]).reshape(words.shape)
+    if split.dtype.kind in "iu" and split.shape == (3,) and examples > 3:
+        return [int(count) for count in split]
     if split.shape != (examples,) or split.dtype.kind not in "iu" or not np.isin(split, (0, 1, 2)).all():
-        raise wrong_value("split", f"0, 1 or 2 for each of {examples} inputs", f"{split.dtype} {split.shape}")
-    return {name: np.flatnonzero(split == number) for number, name in enumerate(SPLITS)}
+        expected = f"0, 1 or 2, or train, validation or test, for each of {examples} inputs"
+        raise wrong_value(name, expected, f"{split.dtype} {split.shape}")
+    return {part: np.flatnonzero(split == number) for number, part in enumerate(SPLITS)}
 
 
 def _names(array: NDArray[Any] | None) -> list[str] | None:

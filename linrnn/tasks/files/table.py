@@ -4,6 +4,7 @@ With a horizon the task is a forecast: from a window of all columns of numbers t
 one each row is a step: of one labelled series, or, with a column that says which sequence a row belongs to, of many.
 """
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,12 +16,13 @@ from numpy.typing import NDArray
 from linrnn.tasks import arrays
 from linrnn.tasks.arrays import series, statistics
 from linrnn.tasks.base import Split, Task
-from linrnn.tasks.files.columns import Column, Columns, check_names, moments_of, read
+from linrnn.tasks.files.columns import Column, Columns, check_names, is_number, moments_of, read
+from linrnn.tasks.files.packed import plain_name
 from linrnn.util.errors import check_integer, wrong_value
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".pq")
 CLASSES = 100  # integers of at most so many different values are classes
-WINDOW = 256  # steps of a labelled series that are learned together
+WINDOW, SHORTEST, FEW = 256, 16, 32  # steps of a labelled series that are learned together, in a few windows at least
 
 
 class Rows(NamedTuple):
@@ -47,6 +49,7 @@ def load(
     time: str | None = None,
     group: str | None = None,
     period: int | None = None,
+    relative: bool | None = None,
     missing: Literal["error", "mean", "drop"] = "error",
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int = 0,
@@ -63,6 +66,8 @@ def load(
         time: the column of times, by which rows are put in order; it is not an input.
         group: the column that says which series a row belongs to; it is not an input.
         period: the length of a season in steps, for the seasonal naive forecast.
+        relative: of a forecast, learn changes from the last value of the window; None where they are smaller than the
+            deviation of the target in the training part.
         missing: what to do about empty cells: "error", "mean" or "drop".
         fractions: the parts for training, validation and test: of each series in time, or of the sequences.
         seed: of the order in which sequences are divided.
@@ -80,8 +85,9 @@ def load(
     for option in ("window", "horizon"):
         if (value := locals()[option]) is not None:
             check_integer(option, value, 1)
-    if horizon is None and period is not None:
-        raise wrong_value("period", "None without a horizon", period)
+    for option, value in (("period", period), ("relative", relative)):
+        if horizon is None and value is not None:
+            raise wrong_value(option, "None without a horizon", value)
     if time is not None and time == group:
         raise wrong_value("group", "another column than time", repr(group))
     for goal in named["target"]:
@@ -93,18 +99,19 @@ def load(
     rows = arrange(table, time, group)
     given = {"target": named["target"], "columns": inputs, "window": window, "horizon": horizon, "time": time}
     options = {"format": "table", **given, "group": group, "missing": missing}
-    about = {"name": name or path.stem, "source": f"{path.name}: {table.rows:,} rows", "options": options}
+    about = {"name": name or plain_name(path).stem, "source": f"{path.name}: {table.rows:,} rows", "options": options}
     if horizon is not None:
         if window is None:
             raise wrong_value("window", "a number of steps before the forecast", None)
         goals = named["target"] or inputs
         inputs = inputs + [goal for goal in goals if goal not in inputs]  # a series knows its own past
         options["columns"] = inputs
-        return _forecast(table, rows, inputs, goals, window, horizon, fractions, missing, period, about)
+        task = _forecast(table, rows, inputs, goals, window, horizon, fractions, missing, period, about)
+        return _as_changes(task, relative)
     if not inputs:
         raise wrong_value("columns", "at least one column of numbers besides the target", "none")
     if group is None:
-        options["window"] = window or WINDOW
+        options["window"] = window or min(WINDOW, max(SHORTEST, int(table.rows * fractions[0]) // FEW))
     return _labelled(table, rows, inputs, options, fractions, seed, missing, about)
 
 
@@ -169,6 +176,18 @@ def _forecast(
     )  # fmt: skip
 
 
+def _as_changes(task: Task, relative: bool | None) -> Task:
+    """The forecast as one of changes where that is asked for, or where they are smaller than the deviation."""
+    changed = task.as_changes()
+    if relative is None:
+        assert None not in (task.target_std, changed.target_std, changed.target_mean)
+        size = np.hypot(changed.target_mean or 0, changed.target_std or 0)
+        relative = bool((size / np.array(task.target_std)).mean() < 1)
+    options = {**task.options, "relative": relative}
+    note = f"{task.note}, as changes from the last value" if relative else task.note
+    return dataclasses.replace(changed if relative else task, options=options, note=note)
+
+
 def _labelled(
     table: Columns,
     rows: Rows,
@@ -221,7 +240,7 @@ def _targets(columns: list[Column], rows: Rows) -> tuple[NDArray[Any], tuple[str
     empty = [i for i, text in enumerate(texts) if not text]
     if empty:
         raise wrong_value(f"target: column {first.name!r}", "a class in each row", f"none in row {empty[0] + 2:,}")
-    names = sorted(set(texts), key=(lambda text: text) if first.text else float)
+    names = sorted(set(texts), key=float if all(map(is_number, texts)) else None)
     ids = {text: i for i, text in enumerate(names)}
     return np.array([ids[text] for text in texts], np.int64)[rows.order], tuple(names)
 

@@ -12,6 +12,7 @@ from linrnn.tasks.arrays.inputs import compact
 from linrnn.tasks.arrays.splits import NAMES, check_fractions
 from linrnn.tasks.base import Split, Task
 from linrnn.tasks.files.columns import not_utf8
+from linrnn.tasks.files.packed import opened, plain_name
 from linrnn.util.errors import check_integer, wrong_value
 
 SUFFIXES = (".txt", ".text", ".md")
@@ -22,7 +23,7 @@ WINDOW = 256
 def load(
     path: Path,
     *,
-    window: int = WINDOW,
+    window: int | None = None,
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     name: str | None = None,
 ) -> Task:
@@ -30,15 +31,20 @@ def load(
 
     Args:
         path: of a file in UTF-8.
-        window: the characters of an example; examples follow each other without a gap.
+        window: the characters of an example; examples follow each other without a gap. None for 256, or for fewer where
+            a part of the text is shorter.
         fractions: the first part of the text is for training, the next for validation, the last for the test.
         name: of the task.
     """
-    check_integer("window", window, 1)
+    if window is not None:
+        check_integer("window", window, 1)
     check_fractions(fractions)
     points = _points(read(path))
     bounds = [0, *(round(len(points) * part) for part in np.cumsum(fractions)[:2]), len(points)]
     parts = [points[a:b] for a, b in itertools.pairwise(bounds)]
+    if min(map(len, parts)) < 2:
+        raise wrong_value(str(path), "at least two characters in each of its three parts", f"{len(points):,} in all")
+    window = window or min(WINDOW, min(map(len, parts)) - 1)
     for part, some in zip(NAMES, parts, strict=True):
         if len(some) <= window:
             expected = f"at most {max(0, len(some) - 1):,}, as the {part} part has {len(some):,} characters"
@@ -50,7 +56,7 @@ def load(
     splits = [_windows(_ids(some, known, len(vocabulary)), window) for some in parts]
     return Task(
         kind="language", train=splits[0], validation=splits[1], test=splits[2], classes=len(vocabulary),
-        vocabulary=vocabulary, name=name or path.stem, note=f"the next of {len(known)} characters",
+        vocabulary=vocabulary, name=name or plain_name(path).stem, note=f"the next of {len(known)} characters",
         source=f"{path.name}: {len(points):,} characters", options={"format": "text", "window": window},
     )  # fmt: skip
 
@@ -62,9 +68,10 @@ def encode(text: str, vocabulary: Sequence[str]) -> NDArray[Any]:
 
 
 def read(path: Path) -> str:
-    """The text of a file in UTF-8."""
+    """The text of a file in UTF-8; the ends of its lines become \\n."""
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        with opened(path) as file:
+            return file.read().decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError:
         raise not_utf8(path) from None
 

@@ -107,10 +107,34 @@ def test_a_rate_and_a_time(tmp_path: Path) -> None:
 
 
 def test_files_of_different_rates(tmp_path: Path) -> None:
-    write(folder(tmp_path / "insects") / "bee" / "99.wav", np.ones((10, 1)) / 2, rate=16_000)
-    with pytest.raises(ValueError, match=r"rate: .* got 16,000 in .*bee/99\.wav after 8,000; rate= resamples"):
+    """They are resampled to the rate of most files, which the note says, or to one that is given."""
+    write(folder(tmp_path / "insects") / "bee" / "00.wav", np.ones((300, 1)) / 2, rate=16_000)
+    task = open_data(tmp_path / "insects")
+    assert task.options["rate"] == 8000
+    assert task.note == "2 classes of audio at 8,000 Hz, resampled from 16,000 Hz"
+    lengths = np.concatenate([np.asarray(getattr(task, name).lengths) for name in SPLITS])
+    assert sorted(lengths)[-1] == 150
+    other = open_data(tmp_path / "insects", rate=4000)
+    assert other.options["rate"] == 4000
+    assert other.note == "2 classes of audio at 4,000 Hz, resampled from 8,000, 16,000 Hz"
+
+
+def test_other_encodings_by_the_real_soundfile(tmp_path: Path) -> None:
+    soundfile = pytest.importorskip("soundfile")
+    tone = (np.sin(np.arange(400) / 9) / 2).astype(np.float32)
+    folder(tmp_path / "insects")
+    for name, subtype, most in (("x.flac", "PCM_16", 1e-4), ("x.wav", "ULAW", 0.03), ("x.ogg", "VORBIS", 0.1)):
+        path = tmp_path / "insects" / "ant" / name
+        soundfile.write(path, np.stack([tone, tone], 1), 8000, subtype=subtype)
+        samples, rate = audio.read(path)
+        assert rate == 8000
+        assert np.abs(samples - tone).max() < most
+    task = open_data(tmp_path / "insects")
+    assert sum(len(getattr(task, name)) for name in SPLITS) == 23
+    assert read_new(tmp_path / "insects" / "ant" / "x.flac", task).inputs.shape == (1, 400, 1)
+    (tmp_path / "insects" / "ant" / "y.flac").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"y\.flac: expected readable audio, got"):
         open_data(tmp_path / "insects")
-    assert open_data(tmp_path / "insects", rate=8000).train.inputs.shape[1] == 109
 
 
 @pytest.mark.parametrize(
@@ -124,7 +148,8 @@ def test_files_of_different_rates(tmp_path: Path) -> None:
         (riff(1, 16, b"abcd")[:40], "no format or no samples"),
     ],
 )
-def test_unreadable_files(tmp_path: Path, data: bytes, why: str) -> None:
+def test_unreadable_files(tmp_path: Path, data: bytes, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # which might read 12 bits
     (folder(tmp_path / "insects") / "ant" / "bad.wav").write_bytes(data)
     with pytest.raises(ValueError, match=rf"bad\.wav: expected readable audio, got .*{why}"):
         open_data(tmp_path / "insects")

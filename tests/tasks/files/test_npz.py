@@ -52,6 +52,41 @@ def test_lengths_tokens_names_and_splits(tmp_path: Path) -> None:
     assert task.test.lengths.tolist() == (np.arange(20) % 6 + 1)[split == 2].tolist()
 
 
+SPLIT = np.repeat([0, 1, 2], [12, 5, 3])
+GIVEN: list[dict[str, Any]] = [
+    {"splits": SPLIT},
+    {"split": SPLIT.astype("u1")},
+    {"splits": np.array(["train", "validation", "test"])[SPLIT]},
+    {"splits": np.array([b"Train", b"val", b"test"])[SPLIT]},
+    {name: np.flatnonzero(number == SPLIT) for number, name in enumerate(SPLITS)},
+]
+
+
+@pytest.mark.parametrize("given", GIVEN, ids=["numbers", "bytes", "names", "short names", "indices"])
+def test_splits_that_are_given(tmp_path: Path, given: dict[str, Any]) -> None:
+    task = open_data(save(tmp_path / "my.npz", inputs=FLOATS, targets=CLASSES, **given))
+    for number, name in enumerate(SPLITS):
+        np.testing.assert_array_equal(getattr(task, name).inputs, FLOATS[number == SPLIT])
+
+
+def test_splits_as_numbers_of_examples(tmp_path: Path) -> None:
+    task = open_data(save(tmp_path / "my.npz", inputs=FLOATS, targets=CLASSES, splits=[11, 6, 3]))
+    assert [len(getattr(task, name)) for name in SPLITS] == [11, 6, 3]
+
+
+def test_other_arrays_are_named_and_not_used(tmp_path: Path) -> None:
+    task = open_data(save(tmp_path / "my.npz", inputs=FLOATS, targets=CLASSES, rate=np.array(50), who=CLASSES))
+    assert task.source.endswith("targets (20,); not used: rate, who")
+
+
+def test_whole_floats_and_columns_of_classes(tmp_path: Path) -> None:
+    path = save(tmp_path / "my.npz", inputs=FLOATS, targets=CLASSES.astype(float))
+    assert open_data(path).kind == "regression"
+    np.testing.assert_array_equal(np.sort(every(open_data(path, kind="classification"), "targets")), np.sort(CLASSES))
+    column = open_data(save(tmp_path / "column.npz", inputs=FLOATS, targets=CLASSES[:, None]))
+    assert (column.kind, column.train.targets.ndim) == ("classification", 1)
+
+
 @pytest.mark.parametrize("place", ["my.npz", "folder"])
 def test_splits_of_their_own(tmp_path: Path, place: str) -> None:
     cut = {"train": slice(0, 9), "validation": slice(9, 14), "test": slice(14, 20)}
@@ -135,9 +170,11 @@ def test_npy_files_of_objects_and_damaged_ones(tmp_path: Path) -> None:
     ("arrays", "message"),
     [
         ({"input": FLOATS}, "array: expected 'inputs' .* got 'input'; did you mean 'inputs'"),
+        ({"inputs": FLOATS}, "targets: expected an array `targets` beside inputs that are no tokens, got none"),
+        ({"inputs": FLOATS, "targets": CLASSES, "splits": ["tset"] * 20}, "splits: .* got 'tset'; did you mean 'test'"),
         ({"targets": CLASSES}, "expected an array `inputs`, or `train_inputs`, got targets"),
         ({"inputs": FLOATS, "targets": CLASSES, "split": CLASSES * 2}, "split: expected 0, 1 or 2"),
-        ({"inputs": FLOATS, "targets": CLASSES, "split": CLASSES[1:]}, "split: expected 0, 1 or 2 for each of 20"),
+        ({"inputs": FLOATS, "targets": CLASSES, "split": CLASSES[1:]}, "split: expected 0, 1 or 2, .* for each of 20"),
         ({"inputs": FLOATS, "targets": CLASSES, "split": CLASSES * 0}, "splits: .* for validation, got none"),
         ({"train_inputs": FLOATS, "test_inputs": FLOATS}, "expected an array `validation_inputs`"),
         (

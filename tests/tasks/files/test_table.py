@@ -1,8 +1,11 @@
 """Tables as tasks: windows, splits and targets against NumPy; errors that name the row and the column."""
 
+import bz2
+import gzip
+import lzma
 import sys
+import zipfile
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,20 +32,17 @@ def series(tmp_path: Path) -> Path:
     return table(tmp_path / "series.csv")
 
 
-def spans(task: Task) -> list[set[int]]:
-    """The rows that each split sees or forecasts; the price is the number of its row."""
-    return [
-        {int(n) for n in np.ravel(split.inputs[:, :, 0])} | {int(n) for n in np.ravel(np.asarray(split.targets))}
-        for split in (task.train, task.validation, task.test)
-    ]
+def spans(task: Task, part: str) -> list[set[int]]:
+    """The rows that each split sees (inputs) or forecasts (targets); the price is the number of its row."""
+    return [{int(n) for n in np.ravel(np.asarray(getattr(getattr(task, s), part))[:, :, 0])} for s in SPLITS]
 
 
 def test_a_forecast_sees_a_window_and_learns_the_next_steps(series: Path) -> None:
-    task = open_data(series, target="price", window=5, horizon=3, period=7)
+    task = open_data(series, target="price", window=5, horizon=3, period=7, relative=False)
     assert (task.kind, task.horizon, task.period, task.classes, task.outputs) == ("forecast", 3, 7, 3, 1)
     assert (task.columns, task.labels) == (("price", "load"), ("price",))
-    assert [len(getattr(task, name)) for name in SPLITS] == [80 - 7, 10 - 7, 10 - 7]
-    for name, first in zip(SPLITS, (0, 80, 90), strict=True):
+    assert [len(getattr(task, name)) for name in SPLITS] == [80 - 7, 10 - 2, 10 - 2]
+    for name, first in zip(SPLITS, (0, 80 - 5, 90 - 5), strict=True):
         split = getattr(task, name)
         for i in range(len(split)):
             np.testing.assert_allclose(split.inputs[i], VALUES[first + i : first + i + 5], rtol=1e-6)
@@ -54,10 +54,37 @@ def test_a_forecast_sees_a_window_and_learns_the_next_steps(series: Path) -> Non
     assert task.target_std == pytest.approx((train[:, 0].std(),))
 
 
-def test_no_row_is_in_windows_of_two_splits(series: Path) -> None:
-    a, b, c = spans(open_data(series, target="price", window=4, horizon=2, fractions=(0.5, 0.25, 0.25)))
-    assert not (a & b) | (b & c) | (a & c)
-    assert a | b | c == set(range(100))
+def test_changes_where_they_are_small(series: Path) -> None:
+    """The price rises steadily; the load is noise, of which changes are larger than the deviation."""
+    changes = open_data(series, target="price", window=5, horizon=3)
+    assert changes.relative
+    assert changes.note == "the next 3 steps of price after 5, as changes from the last value"
+    assert changes.options["relative"] is True
+    assert changes.target_mean == pytest.approx((2,))
+    assert changes.target_std == pytest.approx((np.std([1, 2, 3]),))
+    assert ((changes.mean or ())[0], (changes.std or ())[0]) == pytest.approx((-2, np.std(range(5))))
+    assert (changes.mean or ())[1] == pytest.approx(VALUES[:80, 1].mean())
+    assert not open_data(series, target="load", window=5, horizon=3).relative
+    assert open_data(series, target="load", window=5, horizon=3, relative=True).relative
+    with pytest.raises(ValueError, match="relative: expected None without a horizon, got True"):
+        open_data(series, target="price", relative=True)
+
+
+def test_no_row_is_forecast_in_two_splits(series: Path) -> None:
+    """A window may look back into the part before its own; what it forecasts is nowhere else seen or forecast."""
+    task = open_data(series, target="price", window=4, horizon=2, fractions=(0.5, 0.25, 0.25))
+    a, b, c = spans(task, "targets")
+    assert (a, b, c) == (set(range(4, 50)), set(range(50, 75)), set(range(75, 100)))
+    seen = spans(task, "inputs")
+    assert seen == [set(range(48)), set(range(46, 73)), set(range(71, 98))]
+
+
+def test_a_window_longer_than_the_later_parts(series: Path) -> None:
+    task = open_data(series, target="price", window=60, horizon=4)
+    assert [len(getattr(task, name)) for name in SPLITS] == [17, 7, 7]
+    assert spans(task, "inputs")[1] == set(range(20, 86))
+    few = open_data(series, target="price", window=5, horizon=2, fractions=(0.08, 0.02, 0.9))
+    assert spans(few, "inputs")[1] == set(range(3, 8)), "no further back than the series goes"
 
 
 def test_all_columns_are_forecast_unless_some_are_named(series: Path) -> None:
@@ -89,12 +116,12 @@ def test_series_of_a_group_stay_apart(tmp_path: Path) -> None:
     options: dict[str, Any] = {"target": "price", "group": "shop", "time": "t", "fractions": (0.6, 0.2, 0.2)}
     task = open_data(path, window=3, horizon=2, **options)
     assert task.columns == ("price",)
-    assert [len(getattr(task, name)) for name in SPLITS] == [2 * 26, 2 * 6, 2 * 6]
+    assert [len(getattr(task, name)) for name in SPLITS] == [2 * 26, 2 * 9, 2 * 9]
     for name in SPLITS:
         split = getattr(task, name)
         both = np.concatenate([np.asarray(split.inputs), np.asarray(split.targets)], 1)[..., 0]
         assert (np.diff(both) == 1).all()
-    assert {int(n) for n in np.ravel(task.test.targets)} == {*range(43, 50), *range(1043, 1050)}
+    assert {int(n) for n in np.ravel(task.test.targets)} == {*range(40, 50), *range(1040, 1050)}
 
 
 HOLED = [f"{DAYS[i]},{price},{'' if i in (3, 60) else load}" for i, (price, load) in enumerate(VALUES)]
@@ -105,7 +132,7 @@ def test_missing_cells(tmp_path: Path) -> None:
     options: dict[str, Any] = {"target": "price", "window": 5, "horizon": 3}
     with pytest.raises(ValueError, match=r"missing: .* got 2 in 'load', the first in row 5, column 'load'"):
         open_data(path, **options)
-    filled = open_data(path, missing="mean", **options)
+    filled = open_data(path, missing="mean", relative=False, **options)
     load = np.delete(VALUES[:80, 1], [3, 60])
     np.testing.assert_allclose(filled.mean or (), [VALUES[:80, 0].mean(), load.mean()])
     assert len(filled.train) == 73
@@ -169,6 +196,42 @@ def test_semicolons_tabs_and_a_byte_order_mark(tmp_path: Path, series: Path, suf
     np.testing.assert_array_equal(every(found, "inputs"), every(expected, "inputs"))
 
 
+@pytest.mark.parametrize("suffix", [".csv.gz", ".csv.bz2", ".csv.xz", ".csv.zip", ".zip"])
+def test_compressed_tables(tmp_path: Path, series: Path, suffix: str) -> None:
+    path = tmp_path / f"packed{suffix}"
+    if suffix.endswith(".zip"):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.write(series, "packed.csv")
+    else:
+        kinds: dict[str, Any] = {"gz": gzip, "bz2": bz2, "xz": lzma}
+        path.write_bytes(kinds[suffix.rpartition(".")[2]].compress(series.read_bytes()))
+    found, expected = (open_data(p, target="price", window=5, horizon=3) for p in (path, series))
+    assert found.name == "packed"
+    np.testing.assert_array_equal(every(found, "inputs"), every(expected, "inputs"))
+    np.testing.assert_array_equal(read_new(path, found).inputs, read_new(series, found).inputs)
+    path.write_bytes(path.read_bytes()[:60])
+    with pytest.raises(ValueError, match=r"expected a \.\w+ file, got one that is damaged"):
+        open_data(path, target="price", window=5, horizon=3)
+
+
+def test_archives_that_hold_no_table(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("a.csv", "a")
+        archive.writestr("b.csv", "b")
+    with pytest.raises(ValueError, match=r"a\.zip: expected a \.zip file with one file in it, got 2 files"):
+        open_data(tmp_path / "a.zip")
+    (tmp_path / "a.npz.gz").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"expected a compressed \.csv, .* got one of a file with '\.npz'"):
+        open_data(tmp_path / "a.npz.gz")
+
+
+def test_decimal_commas(tmp_path: Path) -> None:
+    path = tmp_path / "s.csv"
+    path.write_text("\n".join(["price;load", *(f"{a};{b}".replace(".", ",") for a, b in VALUES)]))
+    task = open_data(path, target="price", window=5, horizon=3)
+    np.testing.assert_allclose(task.train.inputs[0], VALUES[:5], rtol=1e-6)
+
+
 def test_cells_in_quotes_and_blank_lines(tmp_path: Path) -> None:
     rows = [f'"no, {i % 2}","{i}"' for i in range(40)]
     (tmp_path / "q.csv").write_text("\n\n".join(['"the label",x', *rows]))
@@ -192,7 +255,8 @@ MISTAKES: list[Any] = [
     (rows(), {"horizon": 3}, "window: expected a number of steps before the forecast, got None"),
     (rows(), {"window": 3}, "target: expected one of the columns date, price, load, got None"),
     (rows(), {**FORECAST, "window": 0}, "window: expected at least 1, got 0"),
-    (rows(), {**FORECAST, "window": 50}, "window, horizon: expected at most 10 steps together, .* got 50 \\+ 3"),
+    (rows(), {**FORECAST, "window": 78}, "window, horizon: expected at most 80 steps together, .* got 78 \\+ 3"),
+    (rows(), {**FORECAST, "horizon": 11}, "horizon: expected at most 10, the steps of the validation part, got 11"),
     (rows(), {**FORECAST, "window": 5_000}, "window, horizon: expected at most 80 steps together, those of the train"),
     (rows(), {"target": "price", "period": 7}, "period: expected None without a horizon, got 7"),
     (rows((40, "2000-01-01,abc,1")), FORECAST, "column 'price': expected numbers, got 'abc' in row 40"),
@@ -256,48 +320,6 @@ def test_new_sequences_are_whole(tmp_path: Path) -> None:
     assert new.inputs[3, :2, 1].tolist() == [3, 23]
 
 
-class Parquet(ModuleType):
-    """What the loader needs of pyarrow, for a table in memory."""
-
-    def __init__(self, columns: dict[str, Any]) -> None:
-        super().__init__("pyarrow.parquet")
-        self.columns = columns
-
-    def read_table(self, path: Path) -> Any:
-        if path.stat().st_size == 0:
-            raise OSError("no magic bytes")
-        column = {n: SimpleNamespace(to_numpy=lambda zero_copy_only, v=v: v) for n, v in self.columns.items()}
-        rows_ = len(next(iter(self.columns.values())))
-        return SimpleNamespace(column_names=list(column), column=column.__getitem__, num_rows=rows_)
-
-
-@pytest.fixture
-def parquet(monkeypatch: pytest.MonkeyPatch) -> Parquet:
-    fake = Parquet({
-        "date": np.arange(STEPS).astype("datetime64[D]"),
-        "price": VALUES[:, 0].astype(np.int64),
-        "load": VALUES[:, 1],
-        "who": np.array(["a", None] * 50, object),
-    })  # fmt: skip
-    package = ModuleType("pyarrow")
-    package.parquet = fake  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "pyarrow", package)
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", fake)
-    return fake
-
-
-def test_parquet(tmp_path: Path, series: Path, parquet: Parquet) -> None:
-    path = tmp_path / "s.parquet"
-    path.write_bytes(b"x")
-    found, expected = (open_data(p, target="price", window=5, horizon=3, time="date") for p in (path, series))
-    np.testing.assert_array_equal(every(found, "inputs"), every(expected, "inputs"))
-    with pytest.raises(TypeError, match="column 'who': expected numbers, got 'a' in row 2"):
-        open_data(path, target="who", window=5, horizon=3)
-    path.write_bytes(b"")
-    with pytest.raises(ValueError, match="expected a Parquet file, got one that is damaged"):
-        open_data(path, window=5, horizon=3)
-
-
 def test_parquet_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "s.parquet").write_bytes(b"x")
@@ -305,12 +327,48 @@ def test_parquet_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         open_data(tmp_path / "s.parquet", window=5, horizon=3)
 
 
-def test_parquet_as_pyarrow_writes_it(tmp_path: Path, series: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    columns = {"date": DAYS.astype("datetime64[s]"), "price": VALUES[:, 0], "load": VALUES[:, 1]}
-    parquet.write_table(pyarrow.table(columns), tmp_path / "s.parquet")
-    found, expected = (
-        open_data(p, target="price", window=5, horizon=3, time="date") for p in (tmp_path / "s.parquet", series)
-    )
+@pytest.fixture
+def parquet(tmp_path: Path) -> Path:
+    """The table of `series`, as pyarrow writes it, with columns of other types."""
+    pyarrow, written = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    whole = pyarrow.array([None, *range(1, STEPS)], pyarrow.int64())
+    columns = {
+        "date": DAYS.astype("datetime64[ns]"),
+        "price": pyarrow.array(VALUES[:, 0]).cast(pyarrow.int32()),
+        "load": VALUES[:, 1],
+        "day": pyarrow.array(DAYS.astype("datetime64[D]").tolist(), pyarrow.date32()),
+        "zone": pyarrow.array(DAYS.astype("datetime64[us]")).cast(pyarrow.timestamp("us", "Europe/Paris")),
+        "who": pyarrow.array(["a", None] * 50).dictionary_encode(),
+        "up": VALUES[:, 1] > 0,
+        "gaps": whole,
+        "money": whole.cast(pyarrow.decimal128(24, 2)),
+        "lists": [[1, 2]] * STEPS,
+    }
+    written.write_table(pyarrow.table(columns), tmp_path / "s.parquet")
+    return tmp_path / "s.parquet"
+
+
+@pytest.mark.parametrize("time", ["date", "day", "zone"])
+def test_parquet(series: Path, parquet: Path, time: str) -> None:
+    options: dict[str, Any] = {"target": "price", "window": 5, "horizon": 3}
+    expected = open_data(series, time="date", **options)
+    found = open_data(parquet, time=time, columns="price,load", **options)
     np.testing.assert_array_equal(every(found, "inputs"), every(expected, "inputs"))
+    np.testing.assert_array_equal(read_new(parquet, found).inputs, read_new(series, expected).inputs)
+
+
+def test_types_of_parquet_columns(parquet: Path) -> None:
+    with pytest.raises(ValueError, match=r"missing: .* 1 in 'gaps', 1 in 'money', the first in row 2, column 'gaps'"):
+        open_data(parquet, window=5, horizon=3)
+    task = open_data(parquet, window=5, horizon=3, missing="drop")
+    assert task.columns == ("price", "load", "up", "gaps", "money")
+    assert task.train.inputs[0, :, 4].tolist() == [1, 2, 3, 4, 5]
+    classes = open_data(parquet, target="up", columns="price,load")
+    assert (classes.kind, classes.labels) == ("per-step", ("False", "True"))
+    with pytest.raises(TypeError, match="column 'who': expected numbers, got 'a' in row 2"):
+        open_data(parquet, target="who", window=5, horizon=3)
+    with pytest.raises(TypeError, match=r"column 'lists': expected numbers, got .* in row 2"):
+        open_data(parquet, target="lists", window=5, horizon=3)
+    parquet.write_bytes(b"PAR1")
+    with pytest.raises(ValueError, match="expected a Parquet file, got one that is damaged"):
+        open_data(parquet, window=5, horizon=3)

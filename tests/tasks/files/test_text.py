@@ -1,5 +1,6 @@
 """Texts as tasks, the choice of the format, and what options belong to which."""
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +62,9 @@ def test_a_new_text(tmp_path: Path) -> None:
         (b"abc" * 99, {"window": 30}, "window: expected at most 28, as the validation part has 29 characters, got 30"),
         (b"abc" * 99, {"window": 0}, "window: expected at least 1, got 0"),
         (b"a" * 99, {"window": 5}, "expected at least two different characters in its training part, got 1"),
-        (b"", {}, "window: expected at most 0, as the train part has 0 characters"),
+        (b"abcabc", {}, "expected at least two characters in each of its three parts, got 6 in all"),
         (b"abc" * 99, {"fractions": (1, 0, 0)}, "fractions: expected three parts above 0"),
-        (b"abc" * 99, {"horizon": 3}, r"horizon: expected for tables \(.csv, .tsv, .parquet\) only, got 3 for .*book"),
+        (b"abc" * 99, {"horizon": 3}, r"horizon: expected for tables .* only, got 3 for .*book"),
         (b"abc" * 99, {"kind": "language"}, "kind: expected for NumPy's files .* only, got 'language' for"),
         (b"abc" * 99, {"horizn": 3}, "options: expected 'fractions' or .* got 'horizn'"),
         (b"abc" * 99, {"widow": 3}, "options: .* got 'widow'; did you mean 'window'"),
@@ -73,6 +74,18 @@ def test_mistakes(tmp_path: Path, data: bytes, options: dict[str, Any], message:
     (tmp_path / "book.txt").write_bytes(data)
     with pytest.raises(ValueError, match=message):
         open_data(tmp_path / "book.txt", **options)
+
+
+def test_short_texts_and_line_ends(tmp_path: Path) -> None:
+    """The window is shorter where a part is; \\r\\n is one symbol; .gz is read."""
+    (tmp_path / "book.txt").write_bytes(b"one\r\ntwo\r\n" * 40)
+    task = open_data(tmp_path / "book.txt")
+    assert task.vocabulary == ("<unk>", "\n", *"enotw")
+    assert task.options["window"] == task.train.inputs.shape[1] == 31
+    (tmp_path / "packed.txt.gz").write_bytes(gzip.compress((tmp_path / "book.txt").read_bytes()))
+    packed = open_data(tmp_path / "packed.txt.gz")
+    assert packed.name == "packed"
+    np.testing.assert_array_equal(packed.train.inputs, task.train.inputs)
 
 
 def test_what_has_no_format(tmp_path: Path) -> None:

@@ -1,0 +1,41 @@
+"""Numba's files of compiled code, which may be damaged or have no room: then the code is compiled without them."""
+
+import contextlib
+import warnings
+from typing import Any
+
+from numba.core.caching import FunctionCache
+
+
+class KernelCache(FunctionCache):  # type: ignore[misc]
+    """What `numba.njit(cache=True)` keeps of a function; a file that cannot be used costs time and one warning.
+
+    Without this class, a file that a power cut or a full disk cut off is an EOFError at every call of the kernel.
+    """
+
+    warned = False  # in this process, whatever the number of kernels
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception as error:  # damaged bytes can raise any exception
+            self._warn(error)
+            with contextlib.suppress(Exception):
+                self.flush()  # the next process finds an empty index and files written anew
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)
+        except Exception as error:
+            self._warn(error)
+
+    def _warn(self, error: Exception) -> None:
+        if not KernelCache.warned:
+            KernelCache.warned = True
+            came = f"{type(error).__name__}: {error}"
+            warnings.warn(
+                f"expected whole files of compiled kernels in {self.cache_path}, and room for them, got {came}; "
+                "this process compiles the kernels itself, for some seconds",
+                stacklevel=2,
+            )
