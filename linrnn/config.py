@@ -1,5 +1,6 @@
 """`ModelConfig`: all that is needed to build a model, and the check of inputs against it."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -10,6 +11,7 @@ from torch import Tensor
 from linrnn.cores import CORES
 from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
 
+FORMAT = 1  # of config.json; it grows when older versions would misread a saved model
 Norm = Literal["batch", "layer"]
 Mixing = Literal["glu", "half_glu", "half_glu2"]
 
@@ -105,3 +107,19 @@ class ModelConfig(Architecture, Interface):  # in this order the fields of Inter
             raise wrong_value("dropout", "a probability from 0 to below 1", self.dropout)
         if self.documents == 2 and self.pooling == "none":
             raise wrong_value("pooling", "'mean', 'all' or 'last' for two documents", repr(self.pooling))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What config.json of a saved model holds: the format's version and all fields."""
+        return {"format": FORMAT, **dataclasses.asdict(self)}
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> "ModelConfig":
+        """The config that `to_dict` gave, also of earlier versions; fields of later versions are named in the error."""
+        fields = dict(saved)
+        version = fields.pop("format", 0)  # earlier versions wrote none
+        unknown = sorted(fields.keys() - {field.name for field in dataclasses.fields(cls)})
+        if unknown or not isinstance(version, int) or version > FORMAT:
+            names = f", with the unknown fields {', '.join(map(repr, unknown))}" if unknown else ""
+            newer = "a newer linrnn may read it: pip install --upgrade linrnn"
+            raise ValueError(f"format: expected at most {FORMAT}, got {version!r}{names}; {newer}")
+        return cls(**fields)

@@ -1,8 +1,8 @@
 """The deep model: encoder → blocks (norm → core → mixing → skip) → pooling → head."""
 
-import dataclasses
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +16,7 @@ from linrnn.norm import BatchNorm, LayerNorm
 from linrnn.recurrence.op import check_resets
 from linrnn.util import saved
 from linrnn.util.errors import shape, wrong_type, wrong_value
+from linrnn.util.hub import OnHub
 from linrnn.util.threads import OneThread
 
 __all__ = ["Architecture", "Block", "Interface", "Model", "ModelConfig", "ModelState", "load"]
@@ -83,7 +84,7 @@ class ModelState(NamedTuple):
         return ModelState(tuple(core.detach() for core in self.cores), self.total.detach(), self.steps)
 
 
-class Model(nn.Module):
+class Model(OnHub, nn.Module):
     """A stack of recurrent blocks between an encoder and a head.
 
     Input: numbers (batch, length, channels), integer tokens (batch, length), or both side by side as numbers (batch,
@@ -190,7 +191,11 @@ class Model(nn.Module):
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the weights (safetensors, with their checksum) and the config (JSON) into a folder."""
-        saved.write_model(folder, dataclasses.asdict(self.config), self.state_dict())
+        saved.write_model(folder, self.config.to_dict(), self.state_dict())
+
+    @classmethod
+    def _saved_in(cls, folder: Path) -> "Model":
+        return load(folder)
 
     def documents(self, inputs: Tensor, lengths: Lengths | None) -> tuple[Tensor, Tensor | None]:
         """Two documents (batch, 2, length, ...) as (2·batch, length, ...), and their lengths likewise."""
@@ -259,7 +264,7 @@ class Model(nn.Module):
 
 def load(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> Model:
     """The model that `Model.save` wrote into a folder, in eval mode."""
-    return saved.read_model(folder, lambda config: Model(ModelConfig(**config))).to(device).eval()
+    return saved.read_model(folder, lambda config: Model(ModelConfig.from_dict(config))).to(device).eval()
 
 
 class NumbersAndTokens(nn.Module):

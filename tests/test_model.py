@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import linrnn
 from linrnn.fast import accelerate, packs
+from linrnn.util import saved
 from tests.helpers import gradients, relative_error
 
 SMALL: dict[str, Any] = {"classes": 4, "d_model": 6, "d_state": 5, "depth": 2}
@@ -504,6 +505,68 @@ def test_a_config_that_does_not_fit_the_weights(tmp_path: Path, change: dict[str
         linrnn.load(tmp_path)
 
 
+@pytest.mark.parametrize("format", [0, 1])
+def test_older_formats_are_read(tmp_path: Path, format: int) -> None:
+    model = _model(channels=3).eval()
+    model.save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["format"] == 1
+    if format == 0:  # before there were versions
+        del config["format"]
+    safetensors.torch.save_file(model.state_dict(), tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    inputs = _inputs({"channels": 3})
+    assert torch.equal(linrnn.load(tmp_path)(inputs), model(inputs))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"format": 2, "memory": 7, "extra": None},
+            "format: expected at most 1, got 2, with the unknown fields 'extra', 'memory'; a newer",
+        ),
+        ({"memory": 7}, "format: expected at most 1, got 1, with the unknown fields 'memory'; a newer"),
+        ({"format": 2}, "format: expected at most 1, got 2; a newer linrnn may read it: pip install --upgrade linrnn"),
+        ({"format": "new"}, "format: expected at most 1, got 'new'"),
+    ],
+)
+def test_newer_formats_are_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    model = _model(channels=3)
+    saved.write_model(tmp_path, model.config.to_dict() | change, model.state_dict())
+    with pytest.raises(ValueError, match=message):
+        linrnn.load(tmp_path)
+
+
+def test_tied_weights_are_saved_once_and_tied_again(tmp_path: Path) -> None:
+    model = _model(vocabulary=7, classes=7, pooling="none")
+    model.head.weight = model.encoder.weight
+    model.blocks[1].mixing = model.blocks[0].mixing
+    model.eval().save(tmp_path)
+    names = safetensors.torch.load_file(tmp_path / "model.safetensors").keys()
+    assert model.state_dict().keys() - names == {"head.weight", "blocks.1.mixing.weight", "blocks.1.mixing.bias"}
+    loaded = linrnn.load(tmp_path)
+    assert loaded.head.weight is loaded.encoder.weight
+    assert loaded.blocks[1].mixing.weight is loaded.blocks[0].mixing.weight
+    assert len(list(loaded.parameters())) == len(list(model.parameters()))
+    inputs = _inputs({"vocabulary": 7})
+    assert torch.equal(loaded(inputs), model(inputs))
+    _model(vocabulary=7, classes=7, pooling="none").save(tmp_path)
+    assert linrnn.load(tmp_path).head.weight is not linrnn.load(tmp_path).encoder.weight
+
+
+def test_a_parameter_that_is_another_by_name_only_is_refused(tmp_path: Path) -> None:
+    model = _model(vocabulary=7, classes=7, pooling="none")
+    model.head.weight = model.encoder.weight
+    for shared in ('{"head.weight": "nowhere"}', '{"head.weight": 7}', "[]", '{"head.weight": "head.bias"}'):
+        model.save(tmp_path)
+        path = tmp_path / "model.safetensors"
+        weights = safetensors.torch.load_file(path)
+        safetensors.torch.save_file(weights, path, {"shared": shared})
+        with pytest.raises(ValueError, match="folder: expected"):
+            linrnn.load(tmp_path)
+
+
 def test_the_weights_are_plain_safetensors(tmp_path: Path) -> None:
     model = _model(channels=3)
     model.save(tmp_path)
@@ -647,7 +710,7 @@ def test_wrong_options_of_the_core(options: dict[str, Any], error: type[Exceptio
             {"vocabulary": 7},
             {"inputs": torch.zeros(2, 9).long(), "resets": torch.zeros(2, 9).bool()},
             ValueError,
-            r"resets: expected None, or a model with pooling='none', got \(2, 9\)",
+            r"resets: expected None, or a model of one document with pooling='none', got \(2, 9\)",
             id="pooled-resets",
         ),
         pytest.param(
@@ -689,7 +752,7 @@ def test_wrong_options_of_the_core(options: dict[str, Any], error: type[Exceptio
             {"vocabulary": 7, "documents": 2},
             {"inputs": torch.zeros(2, 2, 9).long(), "resets": torch.zeros(2, 2, 9).bool()},
             ValueError,
-            "resets: expected None for two documents",
+            "resets: expected None, or a model of one document",
             id="resets-of-two-documents",
         ),
     ],

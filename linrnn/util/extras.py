@@ -14,6 +14,7 @@ PACKAGES = {
     "soundfile": "data",
     "onnx": "export",
     "onnxscript": "export",
+    "huggingface_hub": "hub",
     "tensorboard": "tensorboard",
 }
 

@@ -33,9 +33,11 @@ def write_model(folder: str | os.PathLike[str], config: Mapping[str, Any], weigh
     folder = Path(folder)
     described = json.dumps(config, indent=2) + "\n"  # first: a config that JSON cannot hold leaves the old files
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: tensor.cpu().contiguous() for name, tensor in weights.items()}
+    shared = _shared(weights)
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in weights.items() if name not in shared}
     with locked(folder / LOCK, remove=True):
         about = {"config": described, "replaces": _digest(folder / CONFIG)}
+        about |= {"shared": json.dumps(shared)} if shared else {}
         data = safetensors.torch.save(tensors, about | {"sha256": sha256(tensors, about=about)})
         write(folder / WEIGHTS, data)
         write(folder / CONFIG, described.encode())
@@ -50,15 +52,37 @@ def read_model(folder: str | os.PathLike[str], build: Callable[[dict[str, Any]],
     weights, about = _read_weights(folder / WEIGHTS)
     config = _config(folder, about, digest)
     try:
+        shared = json_object(about.get("shared", "{}"))
+        weights |= {name: weights[kept] for name, kept in shared.items()}
         model = build_to_fit(build, config, weights)
         model.load_state_dict(_alike(weights), assign=True)  # in the precision in which they were saved
-    except (TypeError, ValueError) as error:
+        _share(model, shared)
+    except (TypeError, ValueError, KeyError) as error:
         raise ValueError(
             f"folder: expected a model's config in {folder / CONFIG}, got one that fits none: {error}"
         ) from error
     except RuntimeError as error:
         raise ValueError(f"folder: expected the weights of {CONFIG} in {folder / WEIGHTS}: {error}") from error
     return model
+
+
+def _shared(weights: Mapping[str, Tensor]) -> dict[str, str]:
+    """Names of weights that are another weight, such as the head of a model whose encoder has the same matrix, and the
+    name of this other weight."""
+    first: dict[object, str] = {}
+    shared = {}
+    for name, tensor in weights.items():
+        place = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride())
+        if tensor.numel() and (kept := first.setdefault(place, name)) != name:
+            shared[name] = kept
+    return shared
+
+
+def _share(model: nn.Module, shared: Mapping[str, str]) -> None:
+    """Make weights of these names one weight again: an optimizer counts it once."""
+    for name, kept in shared.items():
+        (owner, _, attribute), (source, _, same) = name.rpartition("."), kept.rpartition(".")
+        setattr(model.get_submodule(owner), attribute, getattr(model.get_submodule(source), same))
 
 
 def build_to_fit(build: Callable[[dict[str, Any]], M], config: dict[str, Any], weights: Mapping[str, Tensor]) -> M:

@@ -25,7 +25,8 @@ RECORDS = GUIDE.parents[1] / "results" / "guide"
 
 
 @pytest.mark.parametrize(
-    "page", [pytest.param("first-steps", marks=pytest.mark.slow), "own-loop", "choosing", "streaming"]
+    "page",
+    [pytest.param("first-steps", marks=pytest.mark.slow), "own-loop", "choosing", "streaming", "from-gru", "share"],
 )
 def test_python_runs_as_printed(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
