@@ -68,6 +68,23 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_patience(tmp_path: Path) -> None:
+    """Nothing improves at a rate of almost 0: all processes stop after the same evaluation, and again when resumed."""
+    still = (*CHANGES, "training.learning_rate=1e-12", "training.eval_every=5", "training.patience=2")
+    folder = tmp_path / "two"
+    came = run_command("train", "tiny", "--quiet", "--out", folder, *changes(*still), processes=2)
+    assert came.returncode == 0, came.stderr
+    run = Run.open(folder)
+    assert [record["step"] for record in run.metrics()] == [5, 10, 15]
+    assert run.summary is not None
+    assert (run.summary["stopped_early"], run.summary["steps"], run.summary["best_step"]) == (True, 15, 5)
+    (folder / "summary.json").unlink()
+    came = run_command("train", "--quiet", "--resume", folder, processes=2)
+    assert came.returncode == 0, came.stderr
+    assert (run.summary["steps"], len(run.metrics())) == (15, 3)
+
+
+@pytest.mark.slow
 def test_stopped_in_an_interval(tmp_path: Path) -> None:
     """The losses of all processes are in the checkpoint: the mean over the interval is the same as without a stop."""
     whole = (*CHANGES, "training.steps=300", "training.eval_every=100")
