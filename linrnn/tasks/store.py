@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from linrnn.tasks.base import SPLITS, Progress, Split, Task, silent
 from linrnn.util.errors import wrong_value
-from linrnn.util.files import named, plain, read_json, write
+from linrnn.util.files import FAULTS, named, plain, read_json, write
 from linrnn.util.locks import locked
 
 DESCRIPTION = "task.json"
@@ -255,8 +255,9 @@ def _check(description: dict[str, Any]) -> None:
 def _map(path: Path, mode: Literal["c", "r+"] = "c") -> NDArray[Any]:
     """Mapped copy-on-write: never written back, and PyTorch takes it without a copy. Python objects are refused."""
     try:
-        array: NDArray[Any] = np.lib.format.open_memmap(plain(path), mode=mode)
-    except (ValueError, OSError, OverflowError, MemoryError, TypeError, SyntaxError, RecursionError) as error:
+        with np.errstate(over="ignore"):  # in the size of an absurd shape
+            array: NDArray[Any] = np.lib.format.open_memmap(plain(path), mode=mode)
+    except FAULTS as error:
         raise wrong_value(str(path), "a NumPy array", f"none, or one that is damaged ({error})") from error
     return array
 

@@ -9,6 +9,7 @@ import stat
 import struct
 import tarfile
 import threading
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -23,9 +24,9 @@ from linrnn.util.errors import wrong_value
 
 DAMAGE: tuple[type[Exception], ...] = (  # what libraries raise at damaged files; OSError is also the system's
     ValueError, TypeError, LookupError, ArithmeticError, EOFError, SyntaxError, RuntimeError, struct.error,
-    zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError,
+    zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, tokenize.TokenError,
 )  # fmt: skip
-FAULTS: tuple[type[Exception], ...] = (OSError, *DAMAGE)
+FAULTS: tuple[type[Exception], ...] = (OSError, MemoryError, *DAMAGE)
 PART = ".linrnn-part"  # how the temporary files of `write` end
 
 
