@@ -21,10 +21,11 @@ if not DOCS.exists():
 WORDS = 1_500
 PUBLIC = (
     "linrnn",
+    "linrnn.export",
     "linrnn.fast",
     "linrnn.nn",
     "linrnn.objectives",
-    "linrnn.onnx",
+    "linrnn.online",
     "linrnn.paper.figures",
     "linrnn.paper.presets",
     "linrnn.recipes",
