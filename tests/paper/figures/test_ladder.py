@@ -19,6 +19,7 @@ def test_averages_are_over_the_tasks_that_all_rungs_have(tmp_path: Path) -> None
             for seed, score in enumerate(values):
                 recipe = recipe_of(task, rung, f"training.seed={seed}")
                 finish(tmp_path / rung / task / str(seed), recipe, score)
+    finish(tmp_path / "ring", recipe_of("retrieval", "diag-ring"), 0.99)
     finish(tmp_path / "variant", recipe_of("text", "lru", "model.options.bidirectional=true"), 0.99)
     result = ladder.run_on(tmp_path, progress=silent)
     assert result.numbers["tasks"] == ["ListOps", "Text"]
