@@ -56,8 +56,8 @@ def figure(
     if name not in known:
         raise unknown("NAME", name, known)
     if (run is not None) != (name in experiments.FROM_RUNS):
-        names = ", ".join(f"`{each}`" for each in experiments.FROM_RUNS)
-        raise wrong_value("RUN", f"a folder for {names}, and only for these", "none" if run is None else run)
+        words = ", ".join(f"`{each}`" for each in experiments.FROM_RUNS)
+        raise wrong_value("RUN", f"a folder for {words}, and only for these", "none" if run is None else run)
     if name == "list":
         _list()
         return

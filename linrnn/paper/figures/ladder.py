@@ -1,7 +1,7 @@
 """The paper's ladder: the average accuracy over tasks, rung by rung from the tanh RNN to the LRU, from runs.
 
-All averages are over the same tasks, the paper's too: the tasks on which the most rungs have runs, the LRU among them. A
-rung without a run on one of these tasks is left out. Where the paper has ✗ a model is no better than chance, which is
+All averages, also the paper's, are over the same tasks: the tasks on which most rungs have runs, the LRU among them.
+A rung without a run on one of these tasks is left out. Where the paper has ✗ a model is no better than chance, which is
 50% on these tasks.
 """
 

@@ -10,11 +10,12 @@ from tests.paper.test_tables import finish, recipe_of
 
 
 def test_averages_are_over_the_tasks_that_all_rungs_have(tmp_path: Path) -> None:
-    for rung, scores in {
+    runs: dict[str, dict[str, tuple[float, ...]]] = {
         "rnn-tanh": {"listops": (0.40,), "text": (0.80,)},
         "diag-real-imag": {"listops": (0.55, 0.57), "text": (0.86,), "scifar": (0.99,)},
         "lru": {"listops": (0.60,), "text": (0.90,)},
-    }.items():
+    }
+    for rung, scores in runs.items():
         for task, values in scores.items():
             for seed, score in enumerate(values):
                 recipe = recipe_of(task, rung, f"training.seed={seed}")
