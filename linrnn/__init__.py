@@ -1,5 +1,11 @@
 """Deep linear recurrent networks for long sequences."""
 
+import os
+import sys
+
+if "torch" not in sys.modules:  # threads that wait for each other must not take cores from other work
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 from linrnn import nn, online, recipes, tasks
 from linrnn.cores import DLR, GRU, LRU, LSTM, RNN, S4, S4D, S5, Core, diagonalize, real_form, register_core
 from linrnn.model import Model, ModelConfig, ModelState

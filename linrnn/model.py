@@ -16,6 +16,7 @@ from linrnn.norm import BatchNorm, LayerNorm
 from linrnn.recurrence.op import check_resets
 from linrnn.util import saved
 from linrnn.util.errors import shape, wrong_type, wrong_value
+from linrnn.util.threads import OneThread
 
 __all__ = ["Architecture", "Block", "Interface", "Model", "ModelConfig", "ModelState", "load"]
 
@@ -162,6 +163,10 @@ class Model(nn.Module):
         self._require_streaming("step")
         self.config.check_inputs(inputs, next(self.parameters()), batch_dims=1)
         self._check_state(state)
+        with OneThread(len(inputs) * self.config.d_model):
+            return self._step(inputs, state)
+
+    def _step(self, inputs: Tensor, state: ModelState) -> tuple[Tensor, ModelState]:
         x = self.encoder(inputs)
         cores = []
         for block, core_state in zip(self.blocks, state.cores, strict=True):

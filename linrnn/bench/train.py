@@ -25,7 +25,7 @@ from linrnn.recipes import Recipe
 from linrnn.tasks.base import Split, Task
 from linrnn.training.data import Examples
 from linrnn.training.optimizer import make_optimizer, set_rate
-from linrnn.training.step import steps_of
+from linrnn.training.step import packed_rows, steps_of
 from linrnn.util.errors import unknown
 
 PYTORCH = {"RNN": "rnn", "GRU": "gru", "LSTM": "lstm"}  # the cores around nn.RNN, nn.GRU and nn.LSTM
@@ -136,7 +136,8 @@ def prepare(case: Case, device: torch.device, compiled: bool = True) -> Callable
     set_rate(optimizer, plan, plan.steps // 2)
     examples, settings = Examples(case.task, case.task.train, device), training.Settings(compile=compiled)
     objective = objectives.of(case.task, device=device)
-    advance, _ = steps_of(model, optimizer, examples, objective, plan, device, settings, training.Processes())
+    rows, group = packed_rows(model, examples, plan), training.Processes()
+    advance, _ = steps_of(model, optimizer, examples, objective, plan, device, settings, group, rows=rows)
     indices = torch.arange(plan.batch_size, device=device)
     return lambda: advance(indices)
 

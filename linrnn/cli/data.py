@@ -139,6 +139,7 @@ def show(
     time: own.Time = None,
     group: own.Group = None,
     period: own.Period = None,
+    relative: own.Relative = None,
     missing: own.Missing = None,
     kind: own.KindOption = None,
     rate: own.Rate = None,
@@ -155,7 +156,7 @@ def show(
     """
     options = own.given(
         target=target, window=window, horizon=horizon, columns=columns, time=time, group=group, period=period,
-        missing=missing, kind=kind, rate=rate, seconds=seconds,
+        relative=relative, missing=missing, kind=kind, rate=rate, seconds=seconds,
     )  # fmt: skip
     if own.is_file(task, tasks.TASKS) and variant is None:
         loaded = describe.open_to_look(task, **options)

@@ -27,6 +27,14 @@ Group = Annotated[
 Period = Annotated[
     int | None, typer.Option(min=1, help="Of a forecast: the length of a season in steps.", rich_help_panel=PANEL)
 ]
+Relative = Annotated[
+    bool | None,
+    typer.Option(
+        "--relative/--absolute",
+        help="Of a forecast: learn changes from the last value.  [default: where they are small]",
+        rich_help_panel=PANEL,
+    ),
+]
 Missing = Annotated[
     Literal["error", "mean", "drop"] | None,
     typer.Option(help="What becomes of missing and infinite numbers.", rich_help_panel=PANEL),

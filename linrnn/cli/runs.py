@@ -149,7 +149,7 @@ def listed(folder: Path) -> tuple[list[Row], dict[str, str]]:
     """All runs in a folder by name, and why some folders that look like runs cannot be read."""
     found, unread = [], {}
     for config in sorted(folder.rglob(CONFIG)):
-        run, name = Run.open(config.parent), str(config.parent.relative_to(folder))
+        run, name = Run(config.parent), str(config.parent.relative_to(folder))
         try:
             found.append(row_of(run, name))
         except Exception as error:  # whatever is wrong with one run, the others are listed

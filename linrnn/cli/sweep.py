@@ -61,6 +61,7 @@ def sweep(
     time: own.Time = None,
     group: own.Group = None,
     period: own.Period = None,
+    relative: own.Relative = None,
     missing: own.Missing = None,
     kind: own.KindOption = None,
     rate: own.Rate = None,
@@ -82,7 +83,7 @@ def sweep(
     import_modules(modules or [])
     options = own.given(
         target=target, window=window, horizon=horizon, columns=columns, time=time, group=group, period=period,
-        missing=missing, kind=kind, rate=rate, seconds=seconds,
+        relative=relative, missing=missing, kind=kind, rate=rate, seconds=seconds,
     )  # fmt: skip
     fixed, varied = _split(changes or [])
     choice = choose(task, variant, core, [*fixed, *flags(steps=steps)], options, fast)

@@ -64,6 +64,7 @@ def train(
     time: own.Time = None,
     group: own.Group = None,
     period: own.Period = None,
+    relative: own.Relative = None,
     missing: own.Missing = None,
     kind: own.KindOption = None,
     rate: own.Rate = None,
@@ -92,7 +93,7 @@ def train(
     how = training.Settings(device, compiled, precision, quiet, tensorboard, minutes)
     options = own.given(
         target=target, window=window, horizon=horizon, columns=columns, time=time, group=group, period=period,
-        missing=missing, kind=kind, rate=rate, seconds=seconds,
+        relative=relative, missing=missing, kind=kind, rate=rate, seconds=seconds,
     )  # fmt: skip
     short = flags(steps=steps, batch_size=batch_size, learning_rate=learning_rate, patience=patience, seed=seed)
     first = int(os.environ.get("RANK", "0")) == 0

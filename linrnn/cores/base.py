@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from linrnn.recurrence import torch_func
 from linrnn.recurrence.op import carry_dtype, check_device, check_resets
 from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
+from linrnn.util.threads import OneThread
 
 Lengths = Tensor | Sequence[int] | Sequence[Sequence[int]]
 
@@ -105,7 +106,8 @@ class Core(nn.Module):
             raise ValueError("step: expected a causal core, got a bidirectional one, which needs the whole sequence")
         self._check_input("u", u, ("batch", "d_model"))
         self._check_state(state, u)
-        return self._step(u, state)
+        with OneThread(u.numel()):
+            return self._step(u, state)
 
     def initial_state(self, batch: int) -> Tensor:
         """The zero state."""

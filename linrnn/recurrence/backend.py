@@ -6,7 +6,6 @@ All questions about what a device can run are answered here, for the scan and fo
 import functools
 import importlib
 import importlib.util
-import os
 import warnings
 from typing import Literal, cast
 
@@ -15,7 +14,6 @@ import torch
 from linrnn.recurrence.interface import Kernels
 
 Backend = Literal["numba", "triton", "plain"]
-PROCESS = os.getpid()  # that imported linrnn; a fork has none of PyTorch's threads, and must not wait for them
 MODULES: dict[Backend, str] = {"numba": "numba_scan", "triton": "triton_backend", "plain": "plain"}
 
 

@@ -14,7 +14,6 @@ import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,11 +23,13 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic, models, overload, register_model
 from torch import Tensor
 
-from linrnn.recurrence import backend, derived
+from linrnn.recurrence import derived
 from linrnn.recurrence.interface import Gradients, Options, Solved
+from linrnn.util import threads as torch_threads
 from linrnn.util.jit import jit
 
-THREAD_NUMBERS = 1 << 14  # numbers of u below which a second thread takes more time than it saves
+torch_threads.spin_less()  # before the first scan on a CPU
+THREAD_NUMBERS = 1 << 20  # numbers of u below which waking a second thread takes more time than it saves
 NONTEMPORAL_BYTES = 1 << 22  # results from this size on are written past the cache
 HUGE_PAGE_BYTES = 1 << 25  # Linux maps new memory for every result from this size on, page by page
 MADV_HUGEPAGE = 14
@@ -109,7 +110,7 @@ def _run(kernel: Callable[..., None], u: Tensor, arguments: list[Any]) -> None:
 
 def _together(work: Callable[[], None], threads: int) -> None:
     """Do the work in this thread and in other threads at once."""
-    if threads > 1 and (team := _torch_team()) is not None and os.getpid() == backend.PROCESS:
+    if threads > 1 and (team := torch_threads.team()) is not None:
         failures: list[BaseException] = []
 
         def member(_: int | None) -> None:
@@ -127,21 +128,6 @@ def _together(work: Callable[[], None], threads: int) -> None:
     for other in others:
         if not other.cancel():
             other.result()
-
-
-@functools.cache
-def _torch_team() -> Any:
-    """The start of a parallel region in PyTorch's OpenMP library; None if that is not GNU's.
-
-    Its threads have just worked for PyTorch and still spin on their cores; other threads would wait for a core.
-    """
-    package = Path(torch.__file__).parent
-    for path in (*package.glob("lib/libgomp*.so*"), *package.with_name("torch.libs").glob("libgomp*.so*")):
-        try:
-            return ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD | os.RTLD_NOW).GOMP_parallel
-        except (OSError, AttributeError):
-            continue
-    return None
 
 
 @functools.cache

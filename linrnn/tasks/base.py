@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
-import numpy as np
 from numpy.typing import NDArray
 
 from linrnn.tasks import arrays
@@ -72,6 +71,8 @@ class Description:
         target_mean, target_std: for each output, where targets are numbers: the model learns (target - mean) / std.
         horizon: of a forecast, in steps.
         period: the length of a season in steps, for the seasonal naive forecast.
+        relative: of a forecast: the model sees and learns changes from the last value of the window, in the channels
+            that are forecast; mean and deviations are of these changes.
         options: how the file of the examples was read, as the options of `linrnn.tasks.files.open_data`.
         note: one line that says what the task is.
         source: where these very examples came from, in words; it is recorded with every result.
@@ -91,6 +92,7 @@ class Description:
     target_std: tuple[float, ...] | None = None
     horizon: int | None = None
     period: int | None = None
+    relative: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     note: str
     source: str = "built in"
@@ -113,6 +115,8 @@ class Description:
         for name in ("horizon", "period"):
             if getattr(self, name) is not None:
                 check_integer(name, getattr(self, name), 1)
+        if self.relative and self.forecast_channels is None:
+            raise wrong_value("relative", "False where the channels that are forecast are not known", True)
         if self.classes % (self.horizon or 1):
             raise wrong_value("classes", f"a multiple of horizon = {self.horizon}", self.classes)
         if self.kind in (*STEPWISE, "forecast") and self.documents == 2:
@@ -136,6 +140,16 @@ class Description:
     def outputs(self) -> int:
         """The width of the model's output at one step: `classes`, but for a forecast the columns that are forecast."""
         return self.classes // (self.horizon or 1)
+
+    @property
+    def forecast_channels(self) -> tuple[int, ...] | None:
+        """Which channels hold what is forecast; None where that is not known."""
+        if self.kind != "forecast" or self.channels is None:
+            return None
+        if self.columns is not None and self.labels is not None:
+            known = all(name in self.columns for name in self.labels)
+            return tuple(self.columns.index(name) for name in self.labels) if known else None
+        return tuple(range(self.outputs)) if self.channels == self.outputs else None
 
     def description(self) -> dict[str, Any]:
         """For JSON: everything but the examples."""
@@ -178,7 +192,7 @@ class Task(Description):
                 object.__setattr__(self, "target_std", (1.0,) * outputs)
         super().__post_init__()
         for name in SPLITS:
-            _check_split(self, name, getattr(self, name))
+            arrays.check_split(self, name, getattr(self, name))
 
     def check(self) -> None:
         """Raise ValueError, with the place, where a split is empty, or a token, class or length is out of range.
@@ -207,6 +221,7 @@ class Task(Description):
         by_time: bool = False,
         missing: Literal["error", "mean", "drop"] = "error",
         period: int | None = None,
+        relative: bool = False,
         note: str | None = None,
         source: str = "arrays",
         options: Mapping[str, Any] | None = None,
@@ -234,6 +249,7 @@ class Task(Description):
             missing: what to do about NaN and infinite numbers: "error", the "mean" of their channel in the training
                 split, or "drop" the example. An example whose target is missing is dropped in both cases.
             period: the length of a season in steps, of a forecast.
+            relative: of a forecast: learn changes from the last value of each window.
             note: one line that says what the task is.
             source: where the examples came from.
             options: how a file was read.
@@ -252,11 +268,26 @@ class Task(Description):
             normalization=normalization, target_normalization=target_normalization,
         )  # fmt: skip
         train, validation, test = (Split(*part) for part in parts.splits)
-        return cls(
+        task = cls(
             name=name, train=train, validation=validation, test=test, period=period, source=source,
             note=note or f"{kind} of {train.inputs.shape[1]:,} steps", options=dict(options or {}),
             missing=parts.missing, **parts.fields,
         )  # fmt: skip
+        return task.as_changes() if relative else task
+
+    def as_changes(self) -> "Task":
+        """A forecast of changes from the last value of each window, with their statistics in the training split."""
+        channels = self.forecast_channels
+        if channels is None or self.mean is None or self.std is None or self.train.inputs.dtype.kind != "f":
+            raise wrong_value("relative", "a forecast of columns that the windows have, as floats", f"{self.kind}")
+        found = arrays.statistics.changes(self.train.inputs, self.train.lengths, self.train.targets, channels)
+        mean, std = list(self.mean), list(self.std)
+        for i, channel in enumerate(channels):
+            mean[channel], std[channel] = float(found.inputs.mean[i]), float(found.inputs.std[i])
+        target_mean, target_std = (tuple(numbers.tolist()) for numbers in (found.targets.mean, found.targets.std))
+        return replace(
+            self, relative=True, mean=tuple(mean), std=tuple(std), target_mean=target_mean, target_std=target_std
+        )
 
 
 def task_description(task: Description) -> dict[str, Any]:
@@ -287,46 +318,6 @@ def _check_fields(task: Description) -> None:
             raise wrong_type(name, "a tuple of finite numbers, or None", f"{numbers!r}"[:80])
         if name.endswith("std") and min(numbers, default=1) <= 0:
             raise wrong_value(name, "numbers above 0", numbers)
-
-
-def _check_split(task: Task, name: str, split: Split) -> None:
-    """The shapes and types of a split, and its classes where there is one an example; other numbers are not read."""
-    inputs, targets = split.inputs, split.targets
-    documents = () if task.documents == 1 else (2,)
-    if task.channels is None:
-        fits, form = (
-            inputs.dtype.kind in "iu" and inputs.ndim == 2 + len(documents),
-            "integer tokens (examples, length)",
-        )
-    else:
-        both = task.vocabulary is not None
-        channels = task.channels + both
-        form = f"{'floats' if both else 'uint8 or floats'} (examples, length, {channels})"
-        fits = inputs.dtype.kind == "f" or (inputs.dtype == np.uint8 and not both)
-        fits = fits and inputs.ndim == 3 + len(documents) and inputs.shape[-1] == channels
-    if not fits:
-        raise wrong_value(f"{name}.inputs", form, f"{inputs.dtype} {inputs.shape}")
-    for part in ("inputs", "lengths", "targets"):
-        array = getattr(split, part)
-        if array is not None and (not array.dtype.isnative or array.dtype.itemsize > 8):
-            raise wrong_value(f"{name}.{part}", "numbers in this machine's byte order", f"dtype {array.dtype.str}")
-    if split.lengths is not None and (
-        split.lengths.dtype.kind not in "iu" or split.lengths.shape != (len(split), *documents)
-    ):
-        raise wrong_value(f"{name}.lengths", f"integers {(len(split), *documents)}", split.lengths.shape)
-    shape: tuple[int, ...] = {
-        "multi-label": (task.classes,),
-        "regression": (task.classes,),
-        "per-step": (inputs.shape[1], *([task.classes] if task.numeric_targets else [])),
-        "forecast": (task.horizon or 0, task.outputs),
-        "language": (inputs.shape[1],),
-    }.get(task.kind, ())
-    kinds = "f" if task.numeric_targets else "iu"
-    if targets.shape != (len(split), *shape) or targets.dtype.kind not in kinds:
-        expected = f"{'floats' if task.numeric_targets else 'integers'} {(len(split), *shape)}"
-        raise wrong_value(f"{name}.targets", expected, f"{targets.dtype} {targets.shape}")
-    if task.kind == "classification":
-        arrays.check_range(f"{name}.targets", targets, task.classes, axes=("example",))
 
 
 def _check_values(task: Task, name: str, split: Split) -> None:

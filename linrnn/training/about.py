@@ -12,7 +12,7 @@ from linrnn.objectives import Options
 from linrnn.tasks.base import SPLITS, Description, Task
 from linrnn.util.provenance import versions
 
-NORMALIZATION = ("mean", "std", "target_mean", "target_std")
+NORMALIZATION = ("mean", "std", "target_mean", "target_std", "relative")
 SAME = ("kind", "classes", "documents", "channels", "horizon", "vocabulary", "labels", "columns")  # to a model
 ROWS = 1024  # of a split, of which the checksum is taken
 
@@ -45,7 +45,7 @@ def normalized_as(task: Task, known: Description) -> Task:
 
 def checksum(task: Task) -> str:
     """Of the normalization, and of the sizes and up to 1,024 evenly spaced examples of each split."""
-    numbers = {name: getattr(task, name) for name in NORMALIZATION}
+    numbers = {name: value for name in NORMALIZATION if (value := getattr(task, name)) is not False}
     digest = hashlib.sha256(json.dumps(numbers).encode())
     for name in SPLITS:
         split = getattr(task, name)

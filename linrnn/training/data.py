@@ -1,6 +1,8 @@
 """Examples on the device: a split lives there whole, in its compact type, and a batch is a row of indices."""
 
+import itertools
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +20,8 @@ class Examples:
 
     Called with indices (batch,), it gives the model's input, lengths (or None) and targets. Pixels are divided by 255;
     pixels and numbers are normalized, but for a last column of tokens beside numbers; targets that are numbers are
-    normalized, and those that are classes or tokens are int64.
+    normalized, and those that are classes or tokens are int64. A relative forecast takes changes from the last value
+    of the window, in the channels that are forecast.
     """
 
     def __init__(self, task: Description, split: Split, device: torch.device) -> None:
@@ -27,6 +30,8 @@ class Examples:
         self.tokens = task.channels is None
         self.beside = task.vocabulary is not None and not self.tokens  # tokens in the last column
         self.kind = task.kind
+        channels = task.forecast_channels if task.relative else None
+        self.relative = None if channels is None else torch.tensor(channels, device=device)
         self.mean, self.std = _pair(task.mean, task.std, self.inputs.dtype, device)
         self.target_mean, self.target_std = _pair(task.target_mean, task.target_std, self.targets.dtype, device)
         self._count = len(split)
@@ -35,6 +40,11 @@ class Examples:
     def inputs(self) -> Tensor:
         """As they lie on the device; where the split is some rows of a larger array, that array."""
         return self._inputs.tensor
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The length of an example, in a pair of documents behind their number."""
+        return tuple(self.inputs.shape[1 : None if self.tokens else -1])
 
     @property
     def targets(self) -> Tensor:
@@ -46,6 +56,9 @@ class Examples:
 
     def __call__(self, indices: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
         inputs = self._inputs.rows_of(indices)
+        anchors = self.anchors(indices)
+        if anchors is not None:
+            inputs[..., self.relative] -= anchors  # of a copy, which indices make
         if self.tokens:
             inputs = inputs.int()
         elif self.beside:
@@ -54,23 +67,42 @@ class Examples:
         else:
             inputs = _normalized(inputs, self.mean, self.std)
         targets = self._targets.rows_of(indices)
+        if anchors is not None and targets.is_floating_point():
+            targets = targets - anchors
         if targets.is_floating_point():
             targets = _normalized(targets, self.target_mean, self.target_std)
         elif self.kind != "multi-label":
             targets = targets.long()
         return inputs, None if self.lengths is None else self.lengths[indices], targets
 
+    def anchors(self, indices: Tensor) -> Tensor | None:
+        """The last values of windows, (batch, 1, outputs), from which a relative forecast takes changes, or None."""
+        if self.relative is None:
+            return None
+        inputs = self._inputs.rows_of(indices)[..., self.relative]
+        if self.lengths is None:
+            return inputs[:, -1:]
+        return inputs[torch.arange(len(inputs), device=inputs.device), self.lengths[indices] - 1].unsqueeze(1)
+
 
 class Batches:
     """Which examples each step takes: a new shuffle each epoch, drawn from the seed and the epoch alone.
 
-    So the batch of any step can be drawn without those before it, and a resumed run takes the same ones.
+    So the batch of any step can be drawn without those before it, and a resumed run takes the same ones. An epoch of
+    batches that do not fit, by `fit`, is shuffled again.
     """
 
-    def __init__(self, examples: int, batch_size: int, seed: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        examples: int,
+        batch_size: int,
+        seed: int,
+        device: torch.device,
+        fit: Callable[[Tensor], bool] = lambda batches: True,
+    ) -> None:
         if batch_size > examples:
             raise wrong_value("training.batch_size", f"at most {examples}, the training examples", batch_size)
-        self.examples, self.batch_size, self.seed, self.device = examples, batch_size, seed, device
+        self.examples, self.batch_size, self.seed, self.device, self.fit = examples, batch_size, seed, device, fit
         self.epoch, self.order = -1, torch.empty(0)
 
     def __getitem__(self, step: int) -> Tensor:
@@ -81,9 +113,14 @@ class Batches:
 
     def of_epoch(self, epoch: int) -> Tensor:
         """All batches of an epoch, (batches, batch_size), on the CPU."""
-        shuffled = np.random.default_rng([self.seed, epoch]).permutation(self.examples)
         batches = self.examples // self.batch_size
-        return torch.from_numpy(shuffled[: batches * self.batch_size].reshape(batches, self.batch_size))
+        for attempt in itertools.count():
+            again = [attempt] if attempt else []
+            shuffled = np.random.default_rng([self.seed, epoch, *again]).permutation(self.examples)
+            drawn = torch.from_numpy(shuffled[: batches * self.batch_size].reshape(batches, self.batch_size))
+            if self.fit(drawn):
+                break
+        return drawn
 
 
 class _Array(NamedTuple):

@@ -60,7 +60,7 @@ def guesses(task: Task, split: Split) -> dict[str, dict[str, float]]:
 
 def _forecasts(task: Task, split: Split) -> dict[str, dict[str, float]]:
     """Persistence, the last value of the window, and the seasonal naive forecast, the values of a season before."""
-    channels = target_channels(task)
+    channels = None if task.forecast_channels is None else list(task.forecast_channels)
     if channels is None or task.horizon is None:
         return {}
     length = split.inputs.shape[1]
@@ -77,14 +77,6 @@ def _forecasts(task: Task, split: Split) -> dict[str, dict[str, float]]:
             yield np.asarray(split.targets[start:stop]), inputs[np.arange(len(inputs))[:, None], at]
 
     return {name: _errors(pairs(steps)) for name, steps in backward.items()}
-
-
-def target_channels(task: Task) -> list[int] | None:
-    """Which channels of a window hold what is forecast; None where that is not known."""
-    if task.columns is not None and task.labels is not None:
-        known = [name in task.columns for name in task.labels]
-        return [task.columns.index(name) for name in task.labels] if all(known) else None
-    return list(range(task.outputs)) if task.channels == task.outputs else None
 
 
 def _errors(pairs: Iterator[tuple[Array, Array]]) -> dict[str, float]:

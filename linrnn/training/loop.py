@@ -29,7 +29,7 @@ from linrnn.training.processes import Processes, processes
 from linrnn.training.report import Report, waiting
 from linrnn.training.run import Run
 from linrnn.training.settings import Settings
-from linrnn.training.step import steps_of
+from linrnn.training.step import packed_rows, steps_of
 from linrnn.util import extras
 from linrnn.util.errors import wrong_type
 from linrnn.util.provenance import commit, provenance
@@ -155,13 +155,25 @@ def _train(
         torch.manual_seed(training.seed + (group.rank << 32) + progress.step)  # its own dropout
 
     examples, validation = (Examples(task, split, device) for split in (task.train, task.validation))
-    batches = Batches(len(examples), training.batch_size, training.seed, device)
+    rows = packed_rows(model, examples, training) if group.count == 1 else None
+    fit = {} if rows is None else {"fit": rows.hold}
+    batches = Batches(len(examples), training.batch_size, training.seed, device, **fit)
     group.part(batches[0])  # an error here leaves no folder behind
     few = _few(examples, Batches(len(examples), training.batch_size, training.seed, device))
     quiet, tensorboard = settings.quiet or not group.first, settings.tensorboard and group.first
     with waiting("compiling for the GPU, a minute or so", quiet=quiet or device.type != "cuda" or not settings.compile):
         advance, predict = steps_of(
-            model, optimizer, examples, objective, training, device, settings, group, average, change
+            model,
+            optimizer,
+            examples,
+            objective,
+            training,
+            device,
+            settings,
+            group,
+            average=average,
+            change=change,
+            rows=rows,
         )
     report = Report(run, recipe, first, progress.step, quiet=quiet, tensorboard=tensorboard)
     group.wait()  # all have looked whether the folder is new

@@ -55,8 +55,10 @@ def predict(
     examples, size = Examples(task, split, device), run.recipe.training.batch_size
     parts = []
     for start in range(0, len(examples), size):
-        inputs, lengths, _ = examples(torch.arange(start, min(start + size, len(examples)), device=device))
-        parts.append(objective.predictions(model(inputs, lengths=lengths)).float().cpu())
+        indices = torch.arange(start, min(start + size, len(examples)), device=device)
+        inputs, lengths, _ = examples(indices)
+        said, anchors = objective.predictions(model(inputs, lengths=lengths)), examples.anchors(indices)
+        parts.append((said if anchors is None else said.double() + anchors).float().cpu())
     values = torch.cat(parts).numpy()
     several = task.numeric_targets or task.kind == "multi-label"
     steps = None

@@ -1,6 +1,8 @@
 """The training step and the prediction, as the machine runs them."""
 
+import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +17,20 @@ from linrnn.training.average import Average
 from linrnn.training.data import Batches, Examples
 from linrnn.training.processes import Processes
 from linrnn.training.settings import Settings
+from linrnn.util.threads import OneThread
+
+LOOKED_AT = 1 << 23  # examples of the first epochs, by which the length of packed rows is chosen
+
+
+class Rows(NamedTuple):
+    """Packed batches: the steps of a row, and the lengths of all examples."""
+
+    steps: int
+    lengths: Tensor
+
+    def hold(self, batches: Tensor) -> bool:
+        """Whether each of some batches of indices, (batches, batch_size), fits into a row."""
+        return int(packing.packed_length(self.lengths[batches]).max()) <= self.steps
 
 
 def steps_of(
@@ -26,21 +42,30 @@ def steps_of(
     device: torch.device,
     settings: Settings,
     group: Processes,
+    *,
     average: Average | None = None,
     change: Augment = lambda inputs: inputs,
+    rows: Rows | None = None,
 ) -> tuple[Callable[[Tensor], Tensor], Callable[..., Tensor]]:
-    """A function that trains on the examples of some indices and returns the loss, and a function that predicts."""
+    """A function that trains on the examples of some indices and returns the loss, and a function that predicts.
+
+    With `rows`, batches are packed.
+    """
     on_gpu = settings.compile and device.type == "cuda"
     fast = group.wrap(accelerate(model, compile=on_gpu))
     mixed = settings.autocast(device)
-    packed_length = _packed_length(model, examples, training) if group.count == 1 else None
-    packed: dict[str, int] = {} if packed_length is None else {"packed_length": packed_length}
+    packed: dict[str, int] = {} if rows is None else {"packed_length": rows.steps}
+    numbers = training.batch_size * math.prod(examples.steps) * model.config.d_model
 
     def predict(inputs: Tensor, lengths: Tensor | None) -> Tensor:
         with mixed:
             return (fast if on_gpu else model)(inputs, lengths=lengths).float()  # type: ignore[no-any-return]
 
     def advance(indices: Tensor) -> Tensor:
+        with OneThread(numbers):
+            return trained(indices)
+
+    def trained(indices: Tensor) -> Tensor:
         inputs, lengths, targets = examples(indices)
         with mixed:
             outputs = fast(change(inputs), lengths=lengths, **packed)
@@ -102,13 +127,14 @@ def _captured_prediction(predict: Callable[..., Tensor]) -> Callable[..., Tensor
     return replay
 
 
-def _packed_length(model: Model, examples: Examples, training: Training) -> int | None:
-    """The length of a row that every batch of the run fits into, packed; None if batches cannot be packed or it would
-    save too little."""
+def packed_rows(model: Model, examples: Examples, training: Training) -> Rows | None:
+    """Rows that every batch of the first epochs fits into; None if batches cannot be packed or it would save too
+    little. An epoch with a batch that does not fit is drawn again."""
     if examples.lengths is None or not packs(model):
         return None
     lengths, size = examples.lengths.cpu(), training.batch_size
     batches = Batches(len(examples), size, training.seed, torch.device("cpu"))
-    epochs = -(-training.steps // (len(examples) // size))
+    epochs = min(-(-training.steps // (len(examples) // size)), max(LOOKED_AT // len(examples), 1))
     longest = max(int(packing.packed_length(lengths[batches.of_epoch(epoch)]).max()) for epoch in range(epochs))
-    return packing.row_length(longest, size * examples.inputs.shape[1])
+    steps = packing.row_length(longest, size * examples.inputs.shape[1])
+    return None if steps is None else Rows(steps, lengths)

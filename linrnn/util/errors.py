@@ -1,10 +1,15 @@
 """Errors that name the argument, what was expected and what came."""
 
 import difflib
+import os
 import re
 from collections.abc import Container, Iterable
 
+import torch
 from torch import SymInt, Tensor
+
+FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+LARGEST = 2**63 - 1  # a size in PyTorch
 
 
 def wrong_value(argument: str, expected: str, came: object) -> ValueError:
@@ -24,17 +29,50 @@ def unknown(argument: str, came: str, known: Iterable[str]) -> ValueError:
 
 
 def check_tensor(argument: str, came: object) -> None:
-    """Raise TypeError unless `came` is a tensor."""
+    """Raise TypeError unless `came` is a dense tensor."""
     if not isinstance(came, Tensor):
         raise wrong_type(argument, "a tensor", type(came).__name__)
+    if came.layout is not torch.strided or came.is_nested:
+        kind = "nested" if came.is_nested else str(came.layout).removeprefix("torch.")
+        raise wrong_type(argument, "a dense tensor", f"a {kind} one")
 
 
-def check_integer(argument: str, came: object, least: int) -> None:
-    """Raise TypeError or ValueError unless `came` is an integer of at least so much; a size while exporting is one."""
+def check_integer(argument: str, came: object, least: int, most: int = LARGEST) -> None:
+    """Raise TypeError or ValueError unless `came` is an integer in this range; a size while exporting is one."""
     if isinstance(came, bool) or not isinstance(came, int | SymInt):
         raise wrong_type(argument, "an integer", repr(came))
     if came < least:
         raise wrong_value(argument, f"at least {least}", came)
+    if came > most:
+        raise wrong_value(argument, f"at most {most}", came)
+
+
+def check_number(argument: str, came: object) -> None:
+    """Raise TypeError unless `came` is a real number."""
+    if isinstance(came, bool) or not isinstance(came, int | float):
+        raise wrong_type(argument, "a number", repr(came))
+
+
+def check_flag(argument: str, came: object) -> None:
+    """Raise TypeError unless `came` is True or False: text such as "no" would count as true."""
+    if not isinstance(came, bool):
+        raise wrong_type(argument, "True or False", repr(came))
+
+
+def check_choice(argument: str, came: object, choices: Iterable[str]) -> None:
+    """Raise TypeError or ValueError unless `came` is one of some texts."""
+    if not isinstance(came, str):
+        raise wrong_type(argument, " or ".join(map(repr, choices)), repr(came))
+    if came not in choices:
+        raise wrong_value(argument, " or ".join(map(repr, choices)), repr(came))
+
+
+def check_path(argument: str, came: object) -> None:
+    """Raise TypeError unless `came` is a path, and ValueError where no path can be."""
+    if not isinstance(came, str | os.PathLike):
+        raise wrong_type(argument, "a path", repr(came))
+    if "\0" in os.fspath(came):
+        raise wrong_value(argument, "a path", repr(came))
 
 
 def check_new_name(argument: str, came: object, known: Container[str]) -> None:

@@ -61,13 +61,6 @@ def read_model(folder: str | os.PathLike[str], build: Callable[[dict[str, Any]],
     return model
 
 
-def _alike(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Numbers of different precision in the highest one of them, as of published weights."""
-    numbers = [tensor.dtype for tensor in weights.values() if tensor.is_floating_point()]
-    widest = functools.reduce(torch.promote_types, numbers) if numbers else None
-    return {name: tensor.to(widest) if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
-
-
 def build_to_fit(build: Callable[[dict[str, Any]], M], config: dict[str, Any], weights: Mapping[str, Tensor]) -> M:
     """The module that `build` makes of a config; a RuntimeError, before anything large is allocated, if the weights are
     not of its names and shapes."""
@@ -127,3 +120,10 @@ def _read_config(path: Path) -> dict[str, Any]:
 def _digest(path: Path) -> str:
     """The checksum of a file; no text where there is none."""
     return hashlib.sha256(plain(path).read_bytes()).hexdigest() if path.exists() else ""
+
+
+def _alike(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Numbers of different precision in the highest one of them, as of published weights."""
+    numbers = [tensor.dtype for tensor in weights.values() if tensor.is_floating_point()]
+    widest = functools.reduce(torch.promote_types, numbers) if numbers else None
+    return {name: tensor.to(widest) if tensor.is_floating_point() else tensor for name, tensor in weights.items()}

@@ -1,40 +1,40 @@
-"""PyTorch's threads on a machine with other work: how they wait, and how many of them small work gets.
+"""PyTorch's threads on a machine with other work: how they wait, and how many of them a small step gets.
 
 By default OpenMP's threads spin for some 15 ms when they wait for each other. Where cores are shared, a thread that
-spins takes the core from the thread that it waits for, and a step takes up to 150 times as long. So `import linrnn` sets
-OMP_WAIT_POLICY=PASSIVE, which PyTorch reads when it is loaded; `spin_less` is for programs that load PyTorch first.
+spins takes the core from the thread that it waits for, and a step takes up to 150 times as long. So `import linrnn`
+sets OMP_WAIT_POLICY=PASSIVE, which PyTorch reads when it is loaded; `spin_less` is for programs that load it first.
+Threads that sleep take longer to wake up, so that small steps are faster in one thread.
 """
 
-import contextlib
 import ctypes
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import torch
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
 PROCESS = os.getpid()  # that imported linrnn; a fork has none of PyTorch's threads, and must not wait for them
-SMALL = 1 << 16  # numbers, for which threads take longer to wake up than to compute
+SMALL = 1 << 16  # numbers that go through a layer, up to which a second thread costs more time than it saves
 
 
-@contextlib.contextmanager
-def one_if_small(numbers: int) -> Iterator[None]:
-    """Context manager in which PyTorch uses one thread where so few numbers go through a layer."""
-    threads = torch.get_num_threads()
-    if threads == 1 or numbers > SMALL:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+class OneThread:
+    """Context manager in which PyTorch uses one thread, if so many numbers go through a layer are few."""
+
+    def __init__(self, numbers: int) -> None:
+        self.numbers, self.before = numbers, 1
+
+    def __enter__(self) -> None:
+        if torch.compiler.is_compiling() or self.numbers > SMALL:
+            return
+        self.before = torch.get_num_threads()
+        if self.before > 1:
+            torch.set_num_threads(1)
+
+    def __exit__(self, *_: object) -> None:
+        if self.before > 1:
+            torch.set_num_threads(self.before)
 
 
 def team() -> Any:
@@ -46,10 +46,9 @@ def team() -> Any:
 def spin_less() -> None:
     """Let OpenMP's threads spin for some 0.05 ms only.
 
-    GNU's library does so where it has more threads than cores. So two more threads of its own are started, and sleep.
+    GNU's library does so where it has more threads than cores: two more are started here, which sleep.
     """
-    started = threading.Event()
-    parallel = team()
+    parallel, started = team(), threading.Event()
 
     def resident() -> None:
         parallel(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: None), None, 2, 0)
@@ -59,3 +58,14 @@ def spin_less() -> None:
     if parallel is not None and "OMP_WAIT_POLICY" not in os.environ:
         threading.Thread(target=resident, name="linrnn", daemon=True).start()
         started.wait()
+
+
+@functools.cache
+def _gnu_team() -> Any:
+    package = Path(torch.__file__).parent
+    for path in (*package.glob("lib/libgomp*.so*"), *package.with_name("torch.libs").glob("libgomp*.so*")):
+        try:
+            return ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD | os.RTLD_NOW).GOMP_parallel
+        except (OSError, AttributeError):
+            continue
+    return None

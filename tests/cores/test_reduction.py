@@ -60,7 +60,7 @@ def test_all_states_compute_the_same(parameterization: str, bidirectional: bool)
     layer = _layer(parameterization=parameterization, bidirectional=bidirectional)
     u = torch.randn(2, 60, 3, dtype=torch.float64)
     for by in ("balanced", "energy"):
-        same = reduction.reduce(layer, 12, by=by).layer  # type: ignore[arg-type]
+        same = reduction.reduce(layer, 12, by=by).layer
         assert same.parameterization == parameterization
         assert relative_error(same(u)[0], layer(u)[0]) < 1e-8
 

@@ -22,6 +22,7 @@ WORDS = 1_500
 PUBLIC = (
     "linrnn",
     "linrnn.fast",
+    "linrnn.nn",
     "linrnn.objectives",
     "linrnn.onnx",
     "linrnn.paper.figures",

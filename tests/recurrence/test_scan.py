@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 import torch
@@ -21,6 +20,7 @@ from torch import Tensor
 import linrnn
 from linrnn.recurrence import numba_scan, op, reference
 from linrnn.recurrence.planes import state_padding
+from linrnn.util import jit
 from tests.recurrence.helpers import check, error, exclusive_problem, flat, problem, run
 
 SCANS = [pytest.param(linrnn.scan, id="operator"), pytest.param(reference.scan, id="reference")]
@@ -326,6 +326,13 @@ def test_how_many_states_make_whole_sectors() -> None:
     assert state_padding(250, torch.float32, torch.device("cpu")) == 0
 
 
+@pytest.fixture
+def several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a second thread takes more time than it saves."""
+    monkeypatch.setattr(numba_scan, "THREAD_NUMBERS", 1)
+
+
+@pytest.mark.usefixtures("several_threads")
 def test_same_inputs_same_bits_with_any_number_of_threads() -> None:
     p = problem(3, 700, 100, torch.float32)
     before = torch.get_num_threads()
@@ -340,6 +347,7 @@ def test_same_inputs_same_bits_with_any_number_of_threads() -> None:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
+@pytest.mark.usefixtures("several_threads")
 def test_called_from_many_threads_at_once() -> None:
     p = problem(2, 500, 100, torch.float32)
     expected = numba_scan.scan(*p.forward)[0]
@@ -349,6 +357,7 @@ def test_called_from_many_threads_at_once() -> None:
 
 
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
+@pytest.mark.usefixtures("several_threads")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_after_a_fork() -> None:
     """A data loader's worker, say: the parent's threads are gone there (PyTorch's own too, so NumPy compares)."""
@@ -363,13 +372,14 @@ def test_after_a_fork() -> None:
 
 
 def test_without_a_place_for_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nowhere(*_: Any, **options: Any) -> Any:
-        if options.get("cache"):
-            raise RuntimeError("cannot cache function: no locator available")
-        return lambda function: function
+    def nowhere(*_: Any) -> Any:
+        raise RuntimeError("cannot cache function: no locator available")
 
-    monkeypatch.setattr(numba, "njit", nowhere)
-    assert numba_scan._jit(print) is print
+    monkeypatch.setattr(jit, "KernelCache", nowhere)
+    jit._warn.cache_clear()
+    with pytest.warns(UserWarning, match="no folder for compiled kernels is writable"):
+        kernel = numba_scan._jit(lambda x: x + 1)
+    assert kernel(1) == 2
 
 
 def compile_backends() -> list[str]:

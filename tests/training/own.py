@@ -8,10 +8,21 @@ from linrnn import Task
 from linrnn.recipes import ModelSettings, Recipe, Training
 from linrnn.tasks.base import STEPWISE
 
-KINDS = ("classification", "multi-label", "regression", "per-step", "steps of numbers", "forecast", "language", "both")
+KINDS = (
+    "classification",
+    "multi-label",
+    "regression",
+    "per-step",
+    "steps of numbers",
+    "forecast",
+    "changes",
+    "language",
+    "both",
+)
 METRICS = {
     "classification": "accuracy", "multi-label": "f1", "regression": "rmse", "per-step": "accuracy",
-    "steps of numbers": "rmse", "forecast": "rmse", "language": "bits_per_character", "both": "accuracy",
+    "steps of numbers": "rmse", "forecast": "rmse", "changes": "rmse", "language": "bits_per_character",
+    "both": "accuracy",
 }  # fmt: skip
 
 
@@ -29,6 +40,7 @@ def task(kind: str, examples: int = 60) -> Task:
         "per-step": ("per-step", inputs, big.astype(np.int64), lengths),
         "steps of numbers": ("per-step", inputs, 5 * inputs[..., :1].cumsum(1), lengths),
         "forecast": ("forecast", inputs, inputs[:, -1:, :].repeat(3, 1), None),
+        "changes": ("forecast", inputs, inputs[:, -1:, :].repeat(3, 1), lengths),
         "language": ("language", tokens, None, None),
         "both": ("classification", inputs, tokens[:, 0], lengths),
     }
@@ -38,6 +50,8 @@ def task(kind: str, examples: int = 60) -> Task:
         more["vocabulary"] = ["a", "b", "c"]
     if kind == "forecast":
         more["period"] = 2
+    if kind == "changes":
+        more["relative"] = True
     return Task.from_arrays(given, targets, n, kind=chosen, name="mine", **more)
 
 

@@ -16,6 +16,29 @@ from tests.training.helpers import load
 CPU = torch.device("cpu")
 
 
+@pytest.mark.parametrize("lengths", [None, np.array([5, 3, 8, 8])])
+def test_changes_from_the_last_value(lengths: Any) -> None:
+    """In the channels that are forecast; the others stay as they are, and so do the arrays of the task."""
+    inputs, targets = np.random.default_rng(0).normal(9, 2, (4, 8, 3)), np.random.default_rng(1).normal(9, 2, (4, 2, 1))
+    task = Task.from_arrays(
+        inputs, targets, lengths, kind="forecast", channels=["a", "b", "c"], labels=["b"], relative=True,
+        splits={"train": [0, 1], "validation": [2], "test": [3]},
+    )  # fmt: skip
+    before = task.train.inputs.copy()
+    found, _, goals = Examples(task, task.train, CPU)(torch.arange(2))
+    ends = np.full(2, 8) if lengths is None else lengths[:2]
+    anchor = inputs[np.arange(2), ends - 1, 1]
+    assert found[np.arange(2), ends - 1, 1].tolist() == pytest.approx([-(task.mean or ())[1] / (task.std or ())[1]] * 2)
+    expected = (targets[:2, :, 0] - anchor[:, None] - np.array(task.target_mean)) / np.array(task.target_std)
+    np.testing.assert_allclose(goals[..., 0], expected, rtol=1e-4)
+    other = (inputs[:2, :, 0] - (task.mean or ())[0]) / (task.std or ())[0]
+    np.testing.assert_allclose(found[..., 0], other, rtol=1e-4)
+    np.testing.assert_array_equal(task.train.inputs, before)
+    real = np.arange(8) < ends[:, None]
+    changes = (inputs[:2, :, 1] - anchor[:, None])[real]
+    assert ((task.mean or ())[1], (task.std or ())[1]) == pytest.approx((changes.mean(), changes.std()), rel=1e-5)
+
+
 def batches(examples: int = 10, batch_size: int = 3, seed: int = 0) -> Batches:
     return Batches(examples, batch_size, seed, CPU)
 

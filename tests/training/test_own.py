@@ -79,8 +79,14 @@ def test_a_run_and_its_model_without_the_data(kind: str, tmp_path: Path) -> None
     said = prediction.predict(run, new)
     if task.numeric_targets:
         mean, std = (np.array(numbers, np.float32) for numbers in (task.target_mean, task.target_std))
-        shaped = came.numpy().reshape(len(came), *task.test.targets.shape[1:])
-        assert np.allclose(said.values, shaped * std + mean, rtol=1e-4, atol=1e-3)
+        shaped = came.numpy().reshape(len(came), *task.test.targets.shape[1:]) * std + mean
+        if task.relative:
+            assert task.test.lengths is not None
+            shaped = shaped + task.test.inputs[np.arange(len(shaped)), task.test.lengths - 1][:, None]
+        assert np.allclose(said.values, shaped, rtol=1e-4, atol=1e-3)
+        error = said.values - task.test.targets
+        if task.test.lengths is None or task.kind == "forecast":
+            assert np.sqrt((error**2).mean()) == pytest.approx(summary["test"]["best"], rel=1e-4)
         assert said.classes is None
     elif kind == "multi-label":
         assert np.allclose(said.values, came.sigmoid(), atol=1e-5)
@@ -101,6 +107,22 @@ def test_stopped_and_resumed_to_the_same_bits(kind: str, tmp_path: Path, monkeyp
     with pytest.raises(ValueError, match=r"expected the examples that .* was trained on, got other numbers"):
         resume(tmp_path / "parts", QUIET, task=own.task(kind, examples=61))
     assert_same_end(resume(tmp_path / "parts", QUIET, task=task), whole)
+
+
+def test_a_forecast_of_changes_goes_on_above_all_levels_of_the_training(tmp_path: Path) -> None:
+    """A straight line with a wave: the levels of the test do not occur in the training part."""
+    steps = np.arange(600.0)
+    path = tmp_path / "line.csv"
+    path.write_text("\n".join(["load", *(f"{10 + 0.5 * k + np.sin(k):.4f}" for k in steps)]))
+    rmse = {}
+    for relative in (None, False):
+        task = open_data(path, target="load", window=12, horizon=3, relative=relative)
+        assert task.relative is (relative is None)
+        recipe = own.recipe(task, steps=150, eval_every=50)
+        run = train(recipe, tmp_path / str(relative), QUIET, task=task)
+        assert run.summary is not None
+        rmse[relative] = run.summary["test"]["best"]
+    assert rmse[None] < rmse[False] / 5
 
 
 def test_it_learns(tmp_path: Path) -> None:

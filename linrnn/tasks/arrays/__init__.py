@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linrnn.tasks.arrays import statistics
+from linrnn.tasks.arrays.forms import check_split
 from linrnn.tasks.arrays.inputs import EXACT, Given, Inputs, compact, read_array, read_inputs, read_symbols
 from linrnn.tasks.arrays.rows import Rows, blocks, overlapping, take
 from linrnn.tasks.arrays.splits import divide
@@ -20,6 +21,7 @@ __all__ = [
     "Rows",
     "check_missing",
     "check_range",
+    "check_split",
     "describe_missing",
     "joined",
     "overlapping",

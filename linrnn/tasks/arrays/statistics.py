@@ -1,5 +1,6 @@
 """Means, deviations and missing values of arrays that may be larger than the memory: block by block."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,6 +8,7 @@ from numpy.typing import NDArray
 
 from linrnn.tasks.arrays.rows import blocks
 
+WINDOWS = 4096
 LARGEST = np.float64(np.finfo(np.float32).max)
 
 
@@ -54,6 +56,25 @@ def moments(array: NDArray[Any], lengths: NDArray[Any] | None = None, scale: flo
         count = count + n
     std = np.sqrt(square / np.maximum(count, 1))
     return Moments(mean, np.where(std > 1e-12 * np.abs(mean), std, 1.0), count)
+
+
+class Changes(NamedTuple):
+    """Of the numbers in windows, and of what follows them, less the last value of the window."""
+
+    inputs: Moments
+    targets: Moments
+
+
+def changes(
+    inputs: NDArray[Any], lengths: NDArray[Any] | None, targets: NDArray[Any], channels: Sequence[int]
+) -> Changes:
+    """The statistics of changes in some channels, from at most 4,096 evenly spaced windows."""
+    rows = np.unique(np.linspace(0, len(inputs) - 1, min(len(inputs), WINDOWS)).astype(np.int64))
+    ends = None if lengths is None else np.asarray(lengths[rows])
+    windows = np.asarray(inputs[rows], np.float64)[..., list(channels)]
+    last = np.full(len(rows), windows.shape[1] - 1) if ends is None else ends - 1
+    anchor = windows[np.arange(len(rows)), last][:, None]
+    return Changes(moments(windows - anchor, ends), moments(np.asarray(targets[rows], np.float64) - anchor))
 
 
 def finite(numbers: NDArray[Any]) -> NDArray[np.bool_]:

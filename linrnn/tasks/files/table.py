@@ -4,6 +4,7 @@ With a horizon the task is a forecast: from a window of all columns of numbers t
 one each row is a step: of one labelled series, or, with a column that says which sequence a row belongs to, of many.
 """
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,6 +49,7 @@ def load(
     time: str | None = None,
     group: str | None = None,
     period: int | None = None,
+    relative: bool | None = None,
     missing: Literal["error", "mean", "drop"] = "error",
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int = 0,
@@ -64,6 +66,8 @@ def load(
         time: the column of times, by which rows are put in order; it is not an input.
         group: the column that says which series a row belongs to; it is not an input.
         period: the length of a season in steps, for the seasonal naive forecast.
+        relative: of a forecast, learn changes from the last value of the window; None where they are smaller than the
+            deviation of the target in the training part.
         missing: what to do about empty cells: "error", "mean" or "drop".
         fractions: the parts for training, validation and test: of each series in time, or of the sequences.
         seed: of the order in which sequences are divided.
@@ -81,8 +85,9 @@ def load(
     for option in ("window", "horizon"):
         if (value := locals()[option]) is not None:
             check_integer(option, value, 1)
-    if horizon is None and period is not None:
-        raise wrong_value("period", "None without a horizon", period)
+    for option, value in (("period", period), ("relative", relative)):
+        if horizon is None and value is not None:
+            raise wrong_value(option, "None without a horizon", value)
     if time is not None and time == group:
         raise wrong_value("group", "another column than time", repr(group))
     for goal in named["target"]:
@@ -101,7 +106,8 @@ def load(
         goals = named["target"] or inputs
         inputs = inputs + [goal for goal in goals if goal not in inputs]  # a series knows its own past
         options["columns"] = inputs
-        return _forecast(table, rows, inputs, goals, window, horizon, fractions, missing, period, about)
+        task = _forecast(table, rows, inputs, goals, window, horizon, fractions, missing, period, about)
+        return _as_changes(task, relative)
     if not inputs:
         raise wrong_value("columns", "at least one column of numbers besides the target", "none")
     if group is None:
@@ -168,6 +174,18 @@ def _forecast(
         target_mean=tuple(mean[i] for i in index), target_std=tuple(std[i] for i in index), period=period,
         note=f"the next {horizon:,} steps of {', '.join(goals)} after {window:,}", missing=holes or "none", **about,
     )  # fmt: skip
+
+
+def _as_changes(task: Task, relative: bool | None) -> Task:
+    """The forecast as one of changes where that is asked for, or where they are smaller than the deviation."""
+    changed = task.as_changes()
+    if relative is None:
+        assert None not in (task.target_std, changed.target_std, changed.target_mean)
+        size = np.hypot(changed.target_mean or 0, changed.target_std or 0)
+        relative = bool((size / np.array(task.target_std)).mean() < 1)
+    options = {**task.options, "relative": relative}
+    note = f"{task.note}, as changes from the last value" if relative else task.note
+    return dataclasses.replace(changed if relative else task, options=options, note=note)
 
 
 def _labelled(

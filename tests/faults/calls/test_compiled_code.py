@@ -2,7 +2,7 @@
 
 import errno
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ WARNING = "expected whole files of compiled kernels in .*compiles the kernels it
 
 
 @pytest.fixture
-def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Any]]:
+def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
     """A function that imports two kernels as a new process would."""
     monkeypatch.setattr(KernelCache, "warned", False)
     source = tmp_path / "kernels.py"
@@ -40,7 +40,7 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         spec.loader.exec_module(module)
         return module
 
-    yield load
+    return load
 
 
 def use(module: Any) -> None:

@@ -38,7 +38,7 @@ def spans(task: Task, part: str) -> list[set[int]]:
 
 
 def test_a_forecast_sees_a_window_and_learns_the_next_steps(series: Path) -> None:
-    task = open_data(series, target="price", window=5, horizon=3, period=7)
+    task = open_data(series, target="price", window=5, horizon=3, period=7, relative=False)
     assert (task.kind, task.horizon, task.period, task.classes, task.outputs) == ("forecast", 3, 7, 3, 1)
     assert (task.columns, task.labels) == (("price", "load"), ("price",))
     assert [len(getattr(task, name)) for name in SPLITS] == [80 - 7, 10 - 2, 10 - 2]
@@ -52,6 +52,22 @@ def test_a_forecast_sees_a_window_and_learns_the_next_steps(series: Path) -> Non
     np.testing.assert_allclose(task.std or (), train.std(0))
     assert task.target_mean == pytest.approx((train[:, 0].mean(),))
     assert task.target_std == pytest.approx((train[:, 0].std(),))
+
+
+def test_changes_where_they_are_small(series: Path) -> None:
+    """The price rises steadily; the load is noise, of which changes are larger than the deviation."""
+    changes = open_data(series, target="price", window=5, horizon=3)
+    assert changes.relative
+    assert changes.note == "the next 3 steps of price after 5, as changes from the last value"
+    assert changes.options["relative"] is True
+    assert changes.target_mean == pytest.approx((2,))
+    assert changes.target_std == pytest.approx((np.std([1, 2, 3]),))
+    assert ((changes.mean or ())[0], (changes.std or ())[0]) == pytest.approx((-2, np.std(range(5))))
+    assert (changes.mean or ())[1] == pytest.approx(VALUES[:80, 1].mean())
+    assert not open_data(series, target="load", window=5, horizon=3).relative
+    assert open_data(series, target="load", window=5, horizon=3, relative=True).relative
+    with pytest.raises(ValueError, match="relative: expected None without a horizon, got True"):
+        open_data(series, target="price", relative=True)
 
 
 def test_no_row_is_forecast_in_two_splits(series: Path) -> None:
@@ -116,7 +132,7 @@ def test_missing_cells(tmp_path: Path) -> None:
     options: dict[str, Any] = {"target": "price", "window": 5, "horizon": 3}
     with pytest.raises(ValueError, match=r"missing: .* got 2 in 'load', the first in row 5, column 'load'"):
         open_data(path, **options)
-    filled = open_data(path, missing="mean", **options)
+    filled = open_data(path, missing="mean", relative=False, **options)
     load = np.delete(VALUES[:80, 1], [3, 60])
     np.testing.assert_allclose(filled.mean or (), [VALUES[:80, 0].mean(), load.mean()])
     assert len(filled.train) == 73
