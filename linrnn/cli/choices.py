@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 from rich.markup import escape
@@ -44,6 +44,9 @@ BatchSize = Annotated[int | None, typer.Option(help="The same as --set training.
 LearningRate = Annotated[float | None, typer.Option(help="The same as --set training.learning_rate=LEARNING_RATE.")]
 Fast = Annotated[
     bool, typer.Option("--fast", help="The task's recipe for the paper's accuracy less half a point in few minutes.")
+]
+Precision = Annotated[
+    Literal["bfloat16", "float32"], typer.Option(help="Of activations on a GPU; a CPU trains in float32.")
 ]
 Minutes = Annotated[
     float | None,

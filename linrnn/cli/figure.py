@@ -24,14 +24,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from PIL import Image
 
-DEPTH = "how the eigenvalues of each block move during training: `linrnn figure depth RUN`"
 FRAME = 150  # milliseconds
 GIF_DPI = 64  # less than half of what pictures have: there are many frames
 
 
 def figure(
     name: Annotated[str, typer.Argument(help="A figure's name, `all`, or `list` to see them.", metavar="NAME")],
-    run: Annotated[Path | None, typer.Argument(help="The folder of a run, for `depth`.", metavar="[RUN]")] = None,
+    run: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The folder of a run, for `depth`, or of several, for `ladder` and `pathx`.", metavar="[RUN]"
+        ),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Seconds instead of minutes: fewer and smaller runs.")] = False,
     folder: Annotated[Path, typer.Option("--out", help="Where the files go.", metavar="DIR")] = Path("figures"),
     seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
@@ -46,11 +50,14 @@ def figure(
     - `linrnn figure gain --quick`
     - `linrnn figure all --out figures`
     - `linrnn figure depth runs/recall-lru`: an animation of a run's eigenvalues
+    - `linrnn figure ladder results/lra`: the average over tasks, rung by rung
     """
-    if name not in (*experiments.FIGURES, "all", "list", "depth"):
-        raise unknown("NAME", name, [*experiments.FIGURES, "depth", "all", "list"])
-    if (run is not None) != (name == "depth"):
-        raise wrong_value("RUN", "the folder of a run for `depth`, and only for it", "none" if run is None else run)
+    known = [*experiments.FIGURES, *experiments.FROM_RUNS, "all", "list"]
+    if name not in known:
+        raise unknown("NAME", name, known)
+    if (run is not None) != (name in experiments.FROM_RUNS):
+        words = ", ".join(f"`{each}`" for each in experiments.FROM_RUNS)
+        raise wrong_value("RUN", f"a folder for {words}, and only for these", "none" if run is None else run)
     if name == "list":
         _list()
         return
@@ -82,8 +89,8 @@ def _make(name: str, folder: Path, run: Path | None, quick: bool, seed: int) -> 
     """Run an experiment, save and show what it gives; returns the record."""
     start = time.perf_counter()
     with bars(out, name) as progress:
-        if run is not None:  # `depth`, which draws what a run recorded and has nothing random
-            make: Callable[..., Result] = importlib.import_module("linrnn.paper.figures.depth").run_on
+        if run is not None:  # what runs recorded, with nothing random
+            make: Callable[..., Result] = importlib.import_module(f"linrnn.paper.figures.{name}").run_on
             result = make(run, progress=progress)
         else:
             result = experiments.figure(name)(quick=quick, seed=seed, progress=progress)
@@ -107,8 +114,10 @@ def _make(name: str, folder: Path, run: Path | None, quick: bool, seed: int) -> 
 
 def _list() -> None:
     table = Table("figure", "what it shows")
-    for name, about in [*experiments.FIGURES.items(), ("depth", DEPTH)]:
+    for name, about in experiments.FIGURES.items():
         table.add_row(name, escape(about))
+    for name, about in experiments.FROM_RUNS.items():
+        table.add_row(f"{name} RUN", escape(about))
     out.print(table)
 
 

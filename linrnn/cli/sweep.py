@@ -18,6 +18,7 @@ from linrnn.cli.choices import (
     CoreName,
     Fast,
     Minutes,
+    Precision,
     Steps,
     TaskName,
     Variant,
@@ -50,6 +51,7 @@ def sweep(
     steps: Steps = None,
     minutes: Minutes = None,
     device: Device = None,
+    precision: Precision = "bfloat16",
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars; the table only.")] = False,
     file: CsvFile = None,
     target: own.Target = None,
@@ -97,7 +99,7 @@ def sweep(
         if left <= 0:
             over = True
             break
-        settings = training.Settings(device=device, quiet=quiet, minutes=None if minutes is None else left)
+        settings = training.Settings(device, True, precision, quiet, minutes=None if minutes is None else left)
         became = _one(place / name, recipe, choice, settings)
         over = became == STOPPED
         if not quiet:

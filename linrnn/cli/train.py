@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -18,6 +18,7 @@ from linrnn.cli.choices import (
     LearningRate,
     Minutes,
     Patience,
+    Precision,
     Steps,
     TaskName,
     Variant,
@@ -53,9 +54,7 @@ def train(
     compiled: Annotated[
         bool, typer.Option("--compile/--no-compile", help="On a GPU: torch.compile and a CUDA graph.")
     ] = True,
-    precision: Annotated[
-        Literal["bfloat16", "float32"], typer.Option(help="Of activations on a GPU; a CPU trains in float32.")
-    ] = "bfloat16",
+    precision: Precision = "bfloat16",
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar and no summary.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard events too.")] = False,
     target: own.Target = None,

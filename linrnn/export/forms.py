@@ -118,7 +118,7 @@ class BlockStep(nn.Module):
 
     def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         y, state = self.core(self.norm(x), state)
-        return x + self.block.gated(F.gelu(y)), state
+        return x + self.block.mix(y), state
 
 
 class CoreStep(nn.Module):

@@ -120,8 +120,10 @@ def test_depth_draws_a_run_as_an_animation(monkeypatch: pytest.MonkeyPatch) -> N
 MISTAKES = [
     pytest.param(["frist"], "NAME: expected 'first' or 'second'", id="unknown"),
     pytest.param(["frist"], "did you mean 'first'?", id="near"),
-    pytest.param(["depth"], "RUN: expected the folder of a run for `depth`, and only for it, got none", id="no-run"),
-    pytest.param(["first", "runs/one"], "RUN: expected the folder of a run for `depth`, and only", id="run"),
+    pytest.param(
+        ["depth"], "RUN: expected a folder for `depth`, `ladder`, `pathx`, and only for these, got none", id="no-run"
+    ),
+    pytest.param(["first", "runs/one"], "RUN: expected a folder for `depth`, `ladder`, `pathx`, and only", id="run"),
 ]
 
 

@@ -5,7 +5,7 @@ import importlib
 from linrnn.paper.figures.base import Experiment, Finding, Result
 from linrnn.util.errors import unknown
 
-__all__ = ["FIGURES", "OWN", "Experiment", "Finding", "Result", "figure"]
+__all__ = ["FIGURES", "FROM_RUNS", "OWN", "Experiment", "Finding", "Result", "figure"]
 
 FIGURES = {  # the name, which is also that of its file, and what it shows
     "spectrum": "where the eigenvalues of random matrices and of the ring initialization lie",
@@ -18,6 +18,12 @@ FIGURES = {  # the name, which is also that of its file, and what it shows
     "discretization": "where S4D's eigenvalues land in the unit disk, and how strongly inputs enter",
     "realform": "complex diagonal and real 2×2 blocks: the same map",
     "levels": "what an accuracy on ListOps means: how much of an expression it takes, and how long a memory",
+}
+
+FROM_RUNS = {  # which draw what runs have recorded: `linrnn figure NAME RUN`, the folder of a run or of several
+    "depth": "how the eigenvalues of each block move during training of a run",
+    "ladder": "the average accuracy over tasks, rung by rung from the tanh RNN to the LRU",
+    "pathx": "training with and without γ and small phases: the curves of a sweep",
 }
 
 OWN = ("levels", "depth")  # whose claims are ours, not the paper's
