@@ -16,6 +16,7 @@ from linrnn.cli import figure as cli_figure
 from linrnn.cli import predict as cli_predict
 from linrnn.cli import publish as cli_publish
 from linrnn.cli import runs as cli_runs
+from linrnn.cli import shrink as cli_shrink
 from linrnn.cli import sweep as cli_sweep
 from linrnn.cli import table as cli_table
 from linrnn.cli import train as cli_train
@@ -36,6 +37,7 @@ app.command("eval")(cli_runs.evaluate_run)
 app.command()(cli_publish.publish)
 app.command()(cli_predict.predict)
 app.command()(cli_predict.generate)
+app.command()(cli_shrink.shrink)
 app.command()(cli_sweep.sweep)
 app.command()(cli_runs.runs)
 app.command()(cli_runs.compare)

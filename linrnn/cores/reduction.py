@@ -173,7 +173,7 @@ def _layer_of(system: Modes, states: int, like: LRU) -> LRU:
         like.d_model,
         states,
         parameterization=getattr(like, "parameterization", "stable_exp"),
-        normalize=getattr(like, "normalize", True),
+        normalize=bool(getattr(like, "normalize", True)),
         bidirectional=like.bidirectional,
         device=like.B.device,
         dtype=like.B.dtype,

@@ -1,0 +1,84 @@
+"""The command `linrnn shrink`."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.markup import escape
+from rich.progress import Progress
+
+from linrnn import training
+from linrnn.cli.console import out
+from linrnn.cli.runs import Data, RunFolder
+from linrnn.training.run import Run
+from linrnn.training.shrink import PICTURE, RECORD, shrink_run
+
+
+def shrink(
+    run: RunFolder,
+    states: Annotated[int | None, typer.Option(help="Complex states to keep in each layer.", min=1)] = None,
+    error: Annotated[
+        float | None,
+        typer.Option(help="Or: keep as many as bound the error of each layer by this part of its gain.", metavar="E"),
+    ] = None,
+    by: Annotated[
+        Literal["balanced", "energy"],
+        typer.Option(help="Balanced truncation, or the states that white noise drives most."),
+    ] = "balanced",
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="A new folder.  [default: RUN-STATES]", metavar="DIR")
+    ] = None,
+    finetune: Annotated[int, typer.Option(help="Steps of training afterwards.", min=0, metavar="STEPS")] = 0,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Of these steps.  [default: a tenth of the run's]")
+    ] = None,
+    picture: Annotated[bool, typer.Option("--picture/--no-picture", help=f"Draw {PICTURE}.")] = True,
+    examples: Annotated[
+        int, typer.Option(help="Validation examples for each point of the picture.", min=1, metavar="N")
+    ] = 1000,
+    data: Data = None,
+) -> None:
+    """Fewer states for a trained run, by balanced truncation of each layer.
+
+    Each layer is a linear system. Its Hankel singular values say how much each state matters; twice the sum of the
+    dropped ones bounds the change of the layer's output. The result is a run: `linrnn eval`, `stream`, `export`.
+
+    **Examples**
+
+    - `linrnn shrink runs/recall-lru --states 16`
+    - `linrnn shrink runs/recall-lru --error .01 --finetune 200`
+    """
+    source = Run.open(run)
+    place = folder or run.with_name(f"{run.name}-{states if error is None else f'error-{error:g}'}")
+    with Progress(transient=True) as progress:
+        task = progress.add_task("")
+
+        def report(what: str, done: int, total: int) -> None:
+            progress.update(task, description=what, completed=done, total=total)
+
+        made = shrink_run(
+            source, place, states=states, error=error, by=by, data=data, finetune=finetune,
+            learning_rate=learning_rate, picture=picture, examples=examples, report=report,
+        )  # fmt: skip
+    record = json.loads((made.folder / RECORD).read_text())
+    before, after = record["metrics"]["before"], record["metrics"]["after"]
+    metric = source.metric
+    out.print(
+        f"{record['states'][0]} states to {record['states'][1]}, "
+        f"{record['parameters'][0]:,} parameters to {record['parameters'][1]:,}",
+        highlight=False,
+    )
+    for split in ("validation", "test"):
+        values = (metric.text(part[split][metric.name]) for part in (before, after))
+        out.print(f"{split} {metric.words}: {' to '.join(values)}", highlight=False)
+    if None not in record["stream_microseconds"]:
+        times = (f"{time:.1f}" for time in record["stream_microseconds"])
+        out.print(f"a step of a stream: {' to '.join(times)} µs", highlight=False)
+    if finetune:
+        made = training.resume(made.folder)
+        assert made.summary is not None
+        out.print(
+            f"test {metric.words} after fine-tuning: {metric.text(made.summary['test']['best'])}", highlight=False
+        )
+    out.print(escape(str(place)), highlight=False)
