@@ -21,7 +21,7 @@ from tests.training.helpers import interrupt_at, load, run_command, tiny_world
 
 COMMANDS = (
     "train", "eval", "publish", "predict", "generate", "sweep", "runs", "compare", "stream", "recipes", "figure",
-    "table",
+    "table", "shrink",
 )  # fmt: skip
 SMALL = ("--set", "training.steps=6", "--set", "training.eval_every=3", "--device", "cpu")
 
