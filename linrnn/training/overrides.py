@@ -78,7 +78,8 @@ def _unknown(path: str, known: Collection[str]) -> ValueError:
 
 def _parse(path: str, text: str, hint: Any) -> Any:
     """The value that a text means for a field of this type."""
-    for kind in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    for kind in sorted(kinds, key=lambda kind: kind is not NoneType):  # "none" is also a text
         try:
             return _read(text, kind)
         except (KeyError, ValueError):

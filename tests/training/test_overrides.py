@@ -51,6 +51,11 @@ def test_one_field_is_set_with_its_type_and_nothing_else_changes(path: str, text
     assert RECIPE.to_dict() == before
 
 
+def test_none_is_no_text() -> None:
+    changed = override(RECIPE, ["training.augment=operands"])
+    assert override(changed, ["training.augment=none"]).training.augment is None
+
+
 def test_many_at_once() -> None:
     recipe = override(RECIPE, ["model.d_state=64", "training.steps=5", "model.options.r_min=0.5", "training.steps=6"])
     assert (recipe.model.d_state, recipe.training.steps, recipe.model.options["r_min"]) == (64, 6, 0.5)
