@@ -1,7 +1,6 @@
 """The two modules that are exported: whole sequences, and one step with the state as one tensor."""
 
 import copy
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -71,17 +70,18 @@ class Step(nn.Module):
         model = source.module
         self.encoder: nn.Module
         self.head: nn.Module
+        blocks: list[BlockStep | CoreStep | DiagonalStep]
+        pooled = 0
         if isinstance(model, Core):
             self.encoder = self.head = nn.Identity()
-            self.blocks: Sequence[nn.Module] = nn.ModuleList([_core_step(model, self.carry)])  # type: ignore[assignment]
-            self.mean = False
+            blocks = [_core_step(model, self.carry)]
         else:
             self.encoder, self.head = model.encoder, model.head
-            self.blocks = nn.ModuleList(BlockStep(block, self.carry) for block in model.blocks)  # type: ignore[assignment]
-            self.mean = model.config.pooling in ("mean", "all")
-            self.d_model = model.config.d_model
-        self.sizes = [int(block.size) for block in self.blocks]
-        pooled = 2 * (self.d_model + 1) if self.mean else 0
+            blocks = [BlockStep(block, self.carry) for block in model.blocks]
+            if model.config.pooling in ("mean", "all"):
+                pooled = 2 * (model.config.d_model + 1)
+        self.blocks = nn.ModuleList(blocks)
+        self.sizes, self.mean = [block.size for block in blocks], pooled > 0
         self.size = sum(self.sizes) + pooled
 
     def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,7 +109,7 @@ class BlockStep(nn.Module):
         self.norm: nn.Module = nn.Identity()
         if is_diagonal(block.core):
             scale, shift = norm_constants(block)
-            self.core: nn.Module = DiagonalStep(diagonal(block.core, scale, shift), dtype)
+            self.core: DiagonalStep | CoreStep = DiagonalStep(diagonal(block.core, scale, shift), dtype)
             if not isinstance(block.norm, BatchNorm):
                 self.norm = nn.LayerNorm(block.core.d_model, block.norm.eps, elementwise_affine=False)
         else:
@@ -135,12 +135,12 @@ class CoreStep(nn.Module):
 
 
 def norm_constants(block: Block) -> tuple[Tensor, Tensor]:
-    """Scale and shift of the norm, (H,) in float64: of batch norm the whole of it, of layer norm its weight and bias."""
+    """Scale and shift, (H,) in float64: the whole effect of batch norm, or the weight and the bias of layer norm."""
     norm = copy.deepcopy(block.norm).double()
     if isinstance(norm, BatchNorm):
         return norm.scale_and_shift(norm.weight, None, None)
     return norm.weight, norm.bias
 
 
-def _core_step(core: Core, dtype: torch.dtype) -> nn.Module:
+def _core_step(core: Core, dtype: torch.dtype) -> "DiagonalStep | CoreStep":
     return DiagonalStep(diagonal(core), dtype) if isinstance(core, LRU | DiagonalSSM) else CoreStep(core)

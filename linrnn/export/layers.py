@@ -137,4 +137,5 @@ class ChunkedSSM(nn.Module):
         starts = starts.unflatten(3, (H, self.d_state)).permute(0, 3, 1, 2, 4).flatten(3)
         y = inside @ self.get_buffer(f"{name}_within") + starts @ self.get_buffer(f"{name}_out")
         steps = torch.arange(length, device=u.device)
-        return y[:, :, steps // CHUNK, steps % CHUNK].transpose(1, 2)
+        out: Tensor = y[:, :, steps // CHUNK, steps % CHUNK]
+        return out.transpose(1, 2)

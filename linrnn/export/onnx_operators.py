@@ -16,6 +16,7 @@ except ImportError as error:
         f'linrnn.export.onnx: expected onnx and onnxscript: pip install "linrnn[export]" ({error})'
     ) from error
 
+
 def _scan(u: Any, lam: Any, initial: Any, resets: Any = None, reverse: bool = False, offsets: Any = None) -> Any:
     """The operator `linrnn::scan` in ONNX's operators; the state is carried in the type of lam."""
     if offsets is not None:
@@ -23,16 +24,16 @@ def _scan(u: Any, lam: Any, initial: Any, resets: Any = None, reverse: bool = Fa
     directions = [int(reverse)]
     wide = op.CastLike(u, lam)
     if resets is None:
-        states, final = _walk(wide, lam, initial, directions=directions)
+        states, final = _steps(wide, lam, initial, directions=directions)
     else:
         never = op.And(resets, op.Not(resets))
         before, after = (never, resets) if reverse else (resets, never)
-        states, final = _walk_cut(wide, lam, initial, before, after, into=3 * directions, out=directions)
+        states, final = _steps_with_resets(wide, lam, initial, before, after, into=3 * directions, out=directions)
     return op.CastLike(states, u), final
 
 
 @onnxscript.script(default_opset=op)
-def _walk(u: FLOAT, lam: FLOAT, initial: FLOAT, directions: Sequence[int]) -> tuple[FLOAT, FLOAT]:
+def _steps(u: FLOAT, lam: FLOAT, initial: FLOAT, directions: Sequence[int]) -> tuple[FLOAT, FLOAT]:
     lr, li = op.Split(lam, num_outputs=2, axis=0)
 
     @graph()
@@ -51,7 +52,7 @@ def _walk(u: FLOAT, lam: FLOAT, initial: FLOAT, directions: Sequence[int]) -> tu
 
 
 @onnxscript.script(default_opset=op)
-def _walk_cut(
+def _steps_with_resets(
     u: FLOAT, lam: FLOAT, initial: FLOAT, before: BOOL, after: BOOL, into: Sequence[int], out: Sequence[int]
 ) -> tuple[FLOAT, FLOAT]:
     """With a state that becomes zero where `before`, (batch, length), is true before a step and `after` after it."""

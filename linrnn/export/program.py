@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,9 @@ def torch(
     program = traced(opened(model), stream, lengths)
     if not operators:
         table: dict[Any, Any] = {pytorch.ops.linrnn.scan.default: scan}
-        program = program.run_decompositions(table)
+        with warnings.catch_warnings():  # PyTorch copies objects of a class that it deprecates
+            warnings.filterwarnings("ignore", "`isinstance\\(treespec, LeafSpec\\)` is deprecated", FutureWarning)
+            program = program.run_decompositions(table)
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "model.pt2"
         if compiled:

@@ -30,13 +30,12 @@ class Units(nn.Module):
     def __init__(self, task: Description | None = None, tokens: bool = False) -> None:
         super().__init__()
         self.tokens = tokens  # whether the last column of numbers holds tokens
-        given = task is not None
-        targets = given and task.target_mean is not None
-        pairs = {"mean": task.mean if given else None, "std": task.std if given else None}
-        for name in ("target_mean", "target_std"):
-            pairs[name] = getattr(task, name) * (task.horizon or 1) if targets else None
-        for name, numbers in pairs.items():
-            self.register_buffer(name, None if numbers is None else torch.tensor(numbers, dtype=torch.float64))
+        horizon = (task.horizon if task else None) or 1
+        for name, repeats in (("mean", 1), ("std", 1), ("target_mean", horizon), ("target_std", horizon)):
+            numbers = getattr(task, name, None)
+            self.register_buffer(
+                name, None if numbers is None else torch.tensor(numbers * repeats, dtype=torch.float64)
+            )
 
     def normalized(self, inputs: Tensor) -> Tensor:
         if self.mean is None or self.std is None:
@@ -69,7 +68,7 @@ class Source(NamedTuple):
 
     def examples(self, stream: bool) -> Tensor:
         """Inputs of two sequences: of three steps, or of one."""
-        sizes = (2,) if stream else (2, 3)
+        sizes: tuple[int, ...] = (2,) if stream else (2, 3)
         if isinstance(self.module, Core):
             return torch.zeros(*sizes, self.module.d_model, dtype=self.dtype)
         config = self.module.config

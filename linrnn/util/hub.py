@@ -44,7 +44,8 @@ class OnHub:
 
         Args:
             repo_id: the repository, such as "me/my-model".
-            metrics, data: as in `save_pretrained`.
+            metrics: as in `save_pretrained`.
+            data: as in `save_pretrained`.
             options: of huggingface_hub's `ModelHubMixin.push_to_hub`: private, token, branch, commit_message, ...
 
         Example:
