@@ -1,4 +1,4 @@
-"""Others that do the same work, where they are installed: JAX, in a process of its own, and accelerated-scan."""
+"""Other implementations of the same work: PyTorch's own scan, JAX in a process of its own, and accelerated-scan."""
 
 import importlib
 import importlib.util
@@ -15,10 +15,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._higher_order_ops import associative_scan  # a prototype, without a public name so far
 
 from linrnn.bench import measure
 
 Shape = tuple[int, int, int]
+Pair = tuple[Tensor, Tensor]
+Planes = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class Unavailable(RuntimeError):  # noqa: N818, it is no error
@@ -64,7 +67,7 @@ def _jax_scans(shapes: list[Shape], device: torch.device) -> Iterator[tuple[floa
 
 
 def _accelerated_scans(shapes: list[Shape], device: torch.device) -> Iterator[tuple[float, float]]:
-    """Its λ has u's size, and its layout is (batch, N, length): neither making nor turning them is counted."""
+    """Its λ has u's size, and its layout is (batch, N, length): neither copy nor transpose is counted."""
     if device.type != "cuda":
         raise Unavailable("accelerated-scan runs on a GPU only, so it is left out")
     try:
@@ -83,8 +86,59 @@ def _accelerated_scans(shapes: list[Shape], device: torch.device) -> Iterator[tu
         yield times["forward"], times["both"]
 
 
+def _pytorch_scans(shapes: list[Shape], device: torch.device) -> Iterator[tuple[float, float]]:
+    for shape in shapes:
+        try:
+            yield _pytorch_times(shape, device)
+        except RuntimeError as error:
+            raise Unavailable(f"PyTorch's associative_scan failed: {str(error).strip().splitlines()[0]}") from error
+
+
+def _pytorch_times(shape: Shape, device: torch.device) -> tuple[float, float]:
+    """λ has the size of u. On a CPU the scan runs eagerly, since compiled code would need a C++ compiler."""
+    u, grad = (torch.randn(shape, dtype=torch.complex64, device=device) for _ in range(2))
+    lam = torch.full_like(u, 0.9)
+    scan: Callable[..., tuple[Tensor, ...]] = pytorch_scan
+    inputs, grads = [lam, u], [grad]
+    if device.type == "cuda":  # its compiler takes no complex numbers
+        scan = torch.compile(pytorch_scan_of_planes, fullgraph=True, dynamic=False)
+        inputs, grads = ([part.contiguous() for x in xs for part in (x.real, x.imag)] for xs in (inputs, grads))
+    learned = [x.clone().requires_grad_() for x in inputs]
+
+    def forward() -> None:
+        scan(*inputs)
+
+    def both() -> None:
+        torch.autograd.grad(scan(*learned), learned, grads)
+
+    rounds = 20 if device.type == "cuda" else 5
+    times = measure.milliseconds({"forward": forward, "both": both}, rounds, device)
+    return times["forward"], times["both"]
+
+
+def pytorch_scan(lam: Tensor, u: Tensor) -> tuple[Tensor, ...]:
+    """The states of the recurrence on complex tensors (batch, length, N), by PyTorch's prototype."""
+
+    def combine(first: Pair, second: Pair) -> Pair:
+        return first[0] * second[0], second[0] * first[1] + second[1]
+
+    return (associative_scan(combine, (lam, u), 1, combine_mode="generic")[1],)
+
+
+def pytorch_scan_of_planes(*planes: Tensor, mode: str = "pointwise") -> tuple[Tensor, ...]:
+    """The same on the real and imaginary parts of λ and u; `pointwise` is one kernel, for GPUs only."""
+
+    def combine(first: Planes, second: Planes) -> Planes:
+        (a, b, x, y), (c, d, p, q) = first, second
+        return a * c - b * d, a * d + b * c, c * x - d * y + p, c * y + d * x + q
+
+    states: Any = associative_scan(combine, planes, 1, combine_mode=mode)
+    return states[2], states[3]
+
+
 # each gives, for shapes (batch, length, N), the milliseconds of a complex64 scan: forward, and forward with backward
 SCANS: dict[str, Callable[[list[Shape], torch.device], Iterator[tuple[float, float]]]] = {
+    "PyTorch associative_scan": _pytorch_scans,
     "JAX associative_scan": _jax_scans,
     "accelerated-scan": _accelerated_scans,
 }

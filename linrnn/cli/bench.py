@@ -58,8 +58,9 @@ def scan(
     Only useful bytes are counted: forward reads u and writes the states, backward reads the gradient and the states
     and writes a gradient; → goes from the first step, ← from the last. The copy moves as many bytes. On a GPU: TB/s and
     the share of the copy's bandwidth, replayed from a CUDA graph. On a CPU: the time over the copy's. Baselines, not
-    in a sweep: JAX's associative_scan and accelerated-scan, both in complex64 against float32 planes; their time over
-    ours, forward / forward and backward. JAX compiles for about a minute.
+    in a sweep: the associative_scan of PyTorch and of JAX, and accelerated-scan, in complex64 against float32 planes
+    (PyTorch on a GPU: float32 planes, compiled); their time over ours, forward / forward and backward. JAX compiles for
+    about a minute.
 
     **Examples**
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from linrnn.bench import length, measure, scan, stream, train
+from linrnn.bench import baselines, length, measure, scan, stream, train
 from tests.bench.helpers import tiny
 
 pytestmark = [
@@ -24,6 +24,16 @@ def test_the_scan_is_compared_in_both_types() -> None:
     groups = list(scan.rows({"a": (4, 1024, 64)}, [torch.float32, torch.bfloat16], GPU, rounds=5))
     assert [len(rows) for rows in groups] == [4, 4]
     assert all(0 < row["share"] < 2 for rows in groups for row in rows)
+
+
+def test_pytorchs_scan_is_compiled_and_computes_the_same() -> None:
+    u = torch.randn(2, 100, 5, dtype=torch.complex64, device=GPU)
+    lam = torch.full_like(u, 0.9)
+    planes = [part.contiguous() for x in (lam, u) for part in (x.real, x.imag)]
+    compiled = torch.compile(baselines.pytorch_scan_of_planes, fullgraph=True, dynamic=False)
+    torch.testing.assert_close(torch.complex(*compiled(*planes)), baselines.pytorch_scan(lam, u)[0])
+    ((forward, both),) = baselines.SCANS["PyTorch associative_scan"]([(2, 100, 5)], GPU)
+    assert 0 < forward < both
 
 
 def test_steps_of_a_stream_are_captured() -> None:

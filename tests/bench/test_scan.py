@@ -150,9 +150,45 @@ def test_baselines_are_compared_with_float32_forward_and_both(monkeypatch: pytes
 def test_baselines_that_cannot_run_here_are_left_out_and_named() -> None:
     ours = [row for group in scan.rows(TINY, [torch.float32], measure.CPU, rounds=1) for row in group]
     rows, reasons = scan.baseline_rows(TINY, ours, measure.CPU)
+    assert [row["shape"] for row in rows if row["baseline"] == "PyTorch associative_scan"] == list(TINY.values())
+    rows = [row for row in rows if row["baseline"] != "PyTorch associative_scan"]
     assert reasons["accelerated-scan"] == "accelerated-scan runs on a GPU only, so it is left out"
     if importlib.util.find_spec("jax") is None:
         assert rows == []
         assert reasons["JAX associative_scan"] == "JAX is not installed here, so it is left out"
     else:
         assert [row["shape"] for row in rows] == list(TINY.values())
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 3), (2, 7, 3), (1, 20, 5)])
+def test_pytorchs_scan_computes_the_same_states_and_gradients(shape: baselines.Shape) -> None:
+    generator = torch.Generator().manual_seed(0)
+    u, lam, grad = (torch.randn(shape, dtype=torch.complex128, generator=generator) for _ in range(3))
+    lam = 0.9 * torch.tanh(lam[:1, :1])
+    inputs = lam.expand(shape).clone().requires_grad_(), u.clone().requires_grad_()
+    state, states = torch.zeros_like(u[:, 0]), []
+    for k in range(shape[1]):
+        state = inputs[0][:, k] * state + inputs[1][:, k]
+        states.append(state)
+    expected = torch.stack(states, 1)
+    expected_grads = torch.autograd.grad(expected, inputs, grad)
+
+    (found,) = baselines.pytorch_scan(*inputs)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found, inputs, grad), expected_grads)
+
+    planes = [part.detach().clone().requires_grad_() for x in inputs for part in (x.real, x.imag)]
+    real, imaginary = baselines.pytorch_scan_of_planes(*planes, mode="generic")
+    torch.testing.assert_close(torch.complex(real, imaginary), expected)
+    parts = torch.autograd.grad((real, imaginary), planes, (grad.real, grad.imag))
+    for a, b, wanted in zip(parts[::2], parts[1::2], expected_grads, strict=True):
+        torch.testing.assert_close(torch.complex(a, b), wanted)
+
+
+def test_a_baseline_that_fails_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(lam: torch.Tensor, u: torch.Tensor) -> tuple[torch.Tensor]:
+        raise RuntimeError("no kernel\nand more lines")
+
+    monkeypatch.setattr(baselines, "pytorch_scan", fail)
+    with pytest.raises(baselines.Unavailable, match=r"associative_scan failed: no kernel$"):
+        list(baselines.SCANS["PyTorch associative_scan"]([(1, 2, 3)], measure.CPU))
