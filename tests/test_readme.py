@@ -1,18 +1,139 @@
-"""The README stays true: its Python runs as printed, from top to bottom."""
+"""The README stays true: its Python runs as printed, its links lead somewhere, and its numbers are in the records."""
 
+import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from statistics import mean
+from typing import Any
 
-README = Path(__file__).parent.parent / "README.md"
+import pytest
+
+from linrnn.paper import published
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+WORDS = 900
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+ONLY_HERE = pytest.mark.skipif(not (ROOT / "results").exists(), reason="only a checkout has docs and records")
 
 
 def test_python(tmp_path: Path) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 2, "the quick start and a stream"
+    (block,) = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
     script = tmp_path / "readme.py"
-    script.write_text("\n".join([*blocks, "assert torch.allclose(logits, model(tokens), atol=1e-5)"]))
+    script.write_text(f"{block}assert y.shape == (8, 1000, 64)\nassert y_next.shape == (8, 64)\n"
+                      "assert torch.allclose(logits, model(tokens[:, :1]), atol=1e-5)")  # fmt: skip
     environment = {"PYTHONPATH": str(README.parent), "PATH": "", "HOME": str(tmp_path), "PYTHONWARNINGS": "error"}
     subprocess.run([sys.executable, script.name], cwd=tmp_path, env=environment, check=True, timeout=120)
-    assert sorted(p.name for p in (tmp_path / "my-model").iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_it_is_short() -> None:
+    assert len(README.read_text().split()) <= WORDS
+
+
+@ONLY_HERE
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files_and_headings(page: str) -> None:
+    for target in links((ROOT / page).read_text()):
+        path, _, anchor = target.partition("#")
+        assert (ROOT / path).exists(), target
+        assert not anchor or anchor in anchors((ROOT / path).read_text()), target
+
+
+@ONLY_HERE
+def test_pages_that_the_code_names_exist() -> None:
+    for file in (ROOT / "linrnn").rglob("*.py"):
+        for page in re.findall(r"docs/[\w/-]+\.md", file.read_text()):
+            assert (ROOT / page).is_file(), f"{file.relative_to(ROOT)}: {page}"
+
+
+def test_a_broken_link_is_seen() -> None:
+    assert links("[a](docs/none.md) [b](https://x.y) ![c](d.png)") == ["docs/none.md", "d.png"]
+    assert anchors("# One, two\n## `x` and y\n") == {"one-two", "x-and-y"}
+
+
+@ONLY_HERE
+def test_the_numbers_of_the_command() -> None:
+    lru, rnn = (record(f"recall/{core}/summary.json") for core in ("lru", "rnn"))
+    assert f"reaches {percent(lru['test']['best'])}% on test after {lru['seconds']:.0f} s of training" in text()
+    assert f"stays at {percent(rnn['test']['best'])}%" in text()
+
+
+@ONLY_HERE
+@pytest.mark.parametrize("task", ["sCIFAR", "ListOps", "Text"])
+def test_the_table_of_accuracies(task: str) -> None:
+    (row,) = re.findall(rf"^\| {task}.*$", README.read_text(), re.MULTILINE)
+    _, ours, *theirs, seeds, minutes = (cell.strip() for cell in row.strip("|").split("|"))
+    runs = [json.loads(path.read_text()) for path in (ROOT / "results/lra" / task.lower()).glob("seed-*/summary.json")]
+    assert percent(mean(run["test"]["best"] for run in runs)) == ours
+    assert f"{mean(run['seconds'] for run in runs) / 60:.1f}" == minutes
+    assert str(len(runs)) == seeds
+    column = [column.name for column in published.NORMALIZATION.columns].index(task)
+    rows = {row.name: row.cells for row in published.NORMALIZATION.rows}
+    assert theirs == [rows[model][column].split()[0] for model in ("LRU (paper)", "S4D", "S5")]
+
+
+@ONLY_HERE
+def test_the_table_of_speed() -> None:
+    rows = [line.rsplit("|", 2)[1].strip() for line in text().splitlines() if re.match(r"\| (CPU|H200)", line)]
+    assert rows == [
+        f"{named('bench/layer.json', 'nn.GRU')['ratio']:.2f} ×",
+        f"{named('bench/stream-cpu.json', 'model, 6 blocks: nn.GRU, Model.step')['first_ratio']:.1f} ×",
+        f"{1 / results('bench/scan-cpu.json')[0]['share']:.2f} ×",
+        span("{:.1f}", (row["steps/s"] / row["JAX"]["steps_per_second"] for row in one_way_left_out()), " ×"),
+        span("{:.0%}", (row["share"] for row in results("bench/scan.json") if "share" in row and not row["reverse"])),
+        f"{one_stream_in_bfloat16()['us']:.1f}",
+    ]
+
+
+def text() -> str:
+    """The README, with line breaks inside of paragraphs as spaces."""
+    return re.sub(r"(?<![\n|])\n(?![\n|])", " ", README.read_text())
+
+
+def links(markdown: str) -> list[str]:
+    """The targets inside of the repository."""
+    return [t for t in re.findall(r"\]\(([^)\s]+)\)", markdown) if not t.startswith(("http", "#"))]
+
+
+def anchors(markdown: str) -> set[str]:
+    """The names under which GitHub and MkDocs link to the headings of a page."""
+    titles = re.findall(r"^#+ (.*)$", markdown, re.MULTILINE)
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in titles}
+
+
+def record(path: str) -> Any:
+    return json.loads((ROOT / "results" / path).read_text())
+
+
+def results(path: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = record(path)["results"]
+    return found
+
+
+def named(path: str, name: str) -> dict[str, Any]:
+    (row,) = [row for row in results(path) if row["name"] == name]
+    return row
+
+
+def one_way_left_out() -> list[dict[str, Any]]:
+    """The training steps of the six recipes that JAX ran too."""
+    return [row for row in results("bench/train.json") if "JAX" in row and "one way" not in row["name"]]
+
+
+def one_stream_in_bfloat16() -> dict[str, Any]:
+    (row,) = [row for row in results("bench/stream.json") if (row["batch"], row["dtype"]) == (1, "bfloat16")]
+    return row
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def span(form: str, values: Iterable[float], unit: str = "") -> str:
+    """The smallest and the largest value: `85 to 101%`."""
+    numbers = list(values)
+    low, high = form.format(min(numbers)), form.format(max(numbers))
+    return f"{low.removesuffix('%')} to {high}{unit}"

@@ -1,7 +1,7 @@
 """Recipes for speed: the paper's accuracy less half a point in the fewest minutes, as `linrnn train TASK --fast`.
 
 Each is the task's recipe with some changes. None was set by a run yet: the steps are guesses from the runs in
-docs/reproduce.md, and `tested` says so until a record of `results/` shows the minutes.
+docs/paper/reproduce/index.md, and `tested` says so until a record of `results/` shows the minutes.
 """
 
 import math
