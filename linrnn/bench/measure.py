@@ -1,4 +1,4 @@
-"""Measurement of speed: medians of interleaved runs, and a record with the machine."""
+"""Measurement of speed: medians or minima of interleaved runs, and a record with the machine."""
 
 import gc
 import json
@@ -22,10 +22,18 @@ Run = Callable[[], object]
 Row = dict[str, Any]
 
 
-def milliseconds(candidates: Mapping[str, Run], rounds: int = 30, device: torch.device = CPU) -> dict[str, float]:
+def milliseconds(
+    candidates: Mapping[str, Run],
+    rounds: int = 30,
+    device: torch.device = CPU,
+    of: Callable[[list[float]], float] = median,
+) -> dict[str, float]:
     """The median time of each candidate; the runs are interleaved, so that a busy machine slows all candidates alike.
 
     On a GPU each is replayed from a CUDA graph, so that launches do not count, after its caches were overwritten.
+
+    Args:
+        of: what is reported of the times on a CPU; `min` leaves out what other programs took.
     """
     if device.type == "cuda":
         return _on_gpu(candidates, rounds, device)
@@ -38,7 +46,7 @@ def milliseconds(candidates: Mapping[str, Run], rounds: int = 30, device: torch.
             start = time.perf_counter()
             run()
             times[name].append(1e3 * (time.perf_counter() - start))
-    return {name: median(values) for name, values in times.items()}
+    return {name: of(values) for name, values in times.items()}
 
 
 def _on_gpu(candidates: Mapping[str, Run], rounds: int, device: torch.device) -> dict[str, float]:

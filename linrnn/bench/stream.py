@@ -1,13 +1,18 @@
-"""One step at a time: a whole model, and single layers, against PyTorch's layers and against reading the weights."""
+"""One step at a time: a model and single layers, against PyTorch's layers, NumPy, ONNX Runtime and memory traffic."""
 
 import dataclasses
+import importlib.util
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from linrnn import export
 from linrnn.bench import measure
 from linrnn.bench.measure import Row
 from linrnn.bench.train import PYTORCH, products_of_block, widths
@@ -15,7 +20,7 @@ from linrnn.cores import LRU
 from linrnn.fast.capture import Captured
 from linrnn.model import Model, ModelConfig
 from linrnn.streaming import Stream
-from linrnn.streaming.weights import fold_model
+from linrnn.streaming.weights import fold_layer, fold_model
 
 GPU_GOAL_US, GPU_GOAL_RATIO = 60, 2  # at batch 1; at batch 1,024, times reading weights and states
 CPU_GOAL = 5000  # steps/s
@@ -91,13 +96,17 @@ def bytes_of(model: Model, batch: int, dtype: torch.dtype) -> int:
     return sum(tensor.nbytes for tensor in (*fold_model(model, dtype), *cores, total, steps))
 
 
-def cpu_rows(*, H: int = 128, N: int = 256, depth: int = 6, rounds: int = 100) -> list[Row]:
-    """Steps a second on one thread, batch 1, float32: models that differ in their cores only, then single layers."""
+def cpu_rows(*, H: int = 128, N: int = 256, depth: int = 6, rounds: int = 300) -> list[Row]:
+    """Steps a second on one thread, batch 1, float32: models that differ in their cores only, then single layers.
+
+    The layers are measured at the same ratio of N to H down to a quarter of H.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with torch.no_grad():
-            return [*_models(H, N, depth, rounds), *_layers(H, N, rounds)]
+            layers = [row for part in (1, 2, 4) for row in _layers(H // part, N // part, rounds)]
+            return [*_models(H, N, depth, rounds), *layers]
     finally:
         torch.set_num_threads(threads)
 
@@ -107,7 +116,7 @@ def _models(H: int, N: int, depth: int, rounds: int) -> list[Row]:
     candidates = {"LRU, linrnn.Stream": _steps_of_stream(Stream(lru), 1), "LRU, Model.step": _steps_of_model(lru)}
     for name, other in _baselines(H, N, depth).items():
         candidates[f"{name}, Model.step"] = _steps_of_model(Model(other).eval())
-    return _rows(f"model, {depth} blocks", measure.milliseconds(candidates, rounds), H, N, CPU_GOAL)
+    return _rows(f"model, {depth} blocks", measure.milliseconds(candidates, rounds, of=min), H, N, CPU_GOAL)
 
 
 def _layers(H: int, N: int, rounds: int) -> list[Row]:
@@ -115,13 +124,55 @@ def _layers(H: int, N: int, rounds: int) -> list[Row]:
     lru = LRU(H, N)
     u = torch.randn(1, H)
     candidates = {"LRU, linrnn.Stream": _steps_of_stream(Stream(lru), H)}
+    candidates["LRU in NumPy"] = _steps(*in_numpy(lru, u))
+    if importlib.util.find_spec("onnxruntime") and importlib.util.find_spec("onnxscript"):
+        candidates["LRU in ONNX Runtime"] = _steps(*in_onnx_runtime(lru, u))
     candidates["LRU.step"] = _steps(lambda state: lru.step(u, state)[1], lru.initial_state(1))
     for kind in PYTORCH:
         layer = getattr(nn, kind)(H, N, batch_first=True)
         candidates[f"nn.{kind}"] = _steps(partial(_next_of, layer, u.unsqueeze(1)), None)
     cell = nn.GRUCell(H, N)
     candidates["nn.GRUCell"] = _steps(lambda state: cell(u, state), None)
-    return _rows("layer", measure.milliseconds(candidates, rounds), H, N, None)
+    return _rows("layer", measure.milliseconds(candidates, rounds, of=min), H, N, None)
+
+
+Stepper = tuple[Callable[[Any], Any], Any]  # from a state to the next, and the state before the first step
+
+
+def in_numpy(lru: LRU, inputs: Tensor) -> Stepper:
+    """The layer in five lines of NumPy: complex states that products read as pairs of real numbers, without a copy."""
+    lam, B, C, D = (weight.numpy() for weight in fold_layer(lru, torch.float32))
+    pairs = np.arange(len(lam)).reshape(2, -1).T.ravel()  # real and imaginary parts side by side
+    lam, B, C = lam[pairs].view(np.complex64), B[pairs].copy(), C[:, pairs].copy()
+    u = inputs[0].numpy()
+
+    def step(state: Any) -> Any:
+        x = lam * state[0]
+        x += (B @ u).view(np.complex64)
+        y = C @ x.view(np.float32)
+        y += D * u
+        return x, y
+
+    return step, (np.zeros_like(lam), None)
+
+
+def in_onnx_runtime(lru: LRU, inputs: Tensor) -> Stepper:
+    """The exported step in ONNX Runtime, on one thread."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "step.onnx"
+        export.onnx(lru, path, stream=True)
+        session = onnxruntime.InferenceSession(path, options)
+    u = inputs.numpy()
+
+    def step(state: Any) -> Any:
+        y, x = session.run(None, {"inputs": u, "state": state[0]})
+        return x, y
+
+    return step, (np.zeros((1, 2 * lru.d_state), dtype=np.float32), None)
 
 
 def _rows(what: str, times: dict[str, float], H: int, N: int, goal: int | None) -> list[Row]:

@@ -125,15 +125,13 @@ def gpu_stream_table(results: list[Row]) -> Table:
 
 
 def cpu_stream_table(results: list[Row]) -> Table:
-    table = Table(
-        "", "steps/s", "the first is faster", "goal", title=f"H {results[0]['H']}, N {results[0]['N']}, batch 1"
-    )
+    table = Table("", "H, N", "steps/s", "the first is faster", "goal", title="batch 1")
     for row in results:
         speed = f"{row['steps/s']:,.0f}"
         goal = "" if row["goal"] is None else f"{row['goal']:,}"
         speed = speed if row["goal"] is None else marked(speed, row["steps/s"] >= row["goal"])
         ratio = "" if row["first_ratio"] == 1 else f"{row['first_ratio']:.2f} ×"
-        table.add_row(row["name"], speed, ratio, goal)
+        table.add_row(row["name"], f"{row['H']}, {row['N']}", speed, ratio, goal)
     return table
 
 

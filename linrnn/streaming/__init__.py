@@ -52,9 +52,9 @@ class Stream:
         if dtype not in (None, parameter.dtype, *HALF):
             raise wrong_value("dtype", f"None, {parameter.dtype} as the model, torch.bfloat16 or torch.float16", dtype)
         self.model, self.batch, self.dtype = model, batch, dtype or parameter.dtype
-        self._dtype = parameter.dtype
         self._state = model.initial_state(batch)
         self._inputs = _no_inputs(model, batch)
+        self._shape, self._device = self._inputs.shape, self._inputs.device  # reading them costs time in each step
         self._weights: Weights | Apart | LayerWeights | Model | Core
         self._kernels = kernels = _kernels(model, batch, self.dtype)
         self._weights = copy.deepcopy(model) if kernels is None else _fold(model, self.dtype, kernels)
@@ -71,26 +71,26 @@ class Stream:
                 step = _keeping_last(step, total)
         else:
             step = kernels.layer_stepper(self._weights, self._state)
-        self._step = step
         if parameter.is_cuda:
             with torch.no_grad():
-                self._step = Captured(step, self._inputs)
+                step = Captured(step, self._inputs)
             self.reset()  # from the rehearsals of the capture
+        on_arrays = kernels is not None and kernels.__name__.endswith(".cpu")
+        self._step = step if on_arrays else _without_gradients(step, parameter)
 
-    @torch.no_grad()
     def step(self, inputs: Tensor) -> Tensor:
         """The next step of all sequences: inputs (batch, channels), or tokens (batch,), to (batch, classes).
 
         With pooling the output is the prediction from all steps since the start. Of a layer both are (batch, d_model).
         """
         like = self._inputs
-        known = isinstance(inputs, Tensor) and inputs.dtype == like.dtype and inputs.device == like.device
-        if not known or inputs.shape != like.shape:
+        known = isinstance(inputs, Tensor) and inputs.dtype == like.dtype and inputs.device == self._device
+        if not known or inputs.shape != self._shape:
             _check_input(self.model, inputs)
             if inputs.shape != like.shape:
                 raise wrong_value("inputs", f"shape {tuple(like.shape)} for a batch of {self.batch}", shape(inputs))
             inputs = inputs.to(like.dtype)
-        return self._step(inputs.detach()).to(self._dtype, copy=self._inputs.is_cuda)  # the next step overwrites it
+        return self._step(inputs.detach() if inputs.requires_grad else inputs)
 
     @property
     def state(self) -> Any:
@@ -203,6 +203,17 @@ def _keeping_last(step: Callable[[Tensor], Tensor], total: Tensor) -> Callable[[
         return step(inputs)
 
     return fresh
+
+
+def _without_gradients(step: Callable[[Tensor], Tensor], parameter: Tensor) -> Callable[[Tensor], Tensor]:
+    """A step whose output has the model's type, and is not overwritten by the next step."""
+    dtype, copied = parameter.dtype, parameter.is_cuda
+
+    @torch.no_grad()
+    def run(inputs: Tensor) -> Tensor:
+        return step(inputs).to(dtype, copy=copied)
+
+    return run
 
 
 def _own_stepper(model: Any, state: ModelState | Tensor, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:

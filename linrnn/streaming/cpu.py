@@ -33,28 +33,28 @@ def stepper(
     width = max(weights.b.shape[1], weights.w.shape[1])
     buffers = [states.new_empty(batch, columns) for columns in (H, H, width)]
     arrays = [t.numpy() for t in (*weights, states.flatten(2), total, steps, *buffers)]
-    no_tokens, no_numbers = np.empty(0, dtype=np.int64), np.empty((0, 0), dtype=arrays[0].dtype)
+    classes, dtype = len(weights.head), arrays[0].dtype
+    no_tokens, no_numbers = np.empty(0, dtype=np.int64), np.empty((0, 0), dtype=dtype)
 
     def step(inputs: Tensor) -> Tensor:
-        outputs = torch.empty(batch, len(weights.head), dtype=states.dtype)
+        outputs = np.empty((batch, classes), dtype)
         given = inputs.contiguous().numpy()
         tokens, numbers = (no_tokens, given) if inputs.is_floating_point() else (given, no_numbers)
-        _step(tokens, numbers, *arrays, eps, mean, outputs.numpy())
-        return outputs
+        _step(tokens, numbers, *arrays, eps, mean, outputs)
+        return torch.from_numpy(outputs)
 
     return step
 
 
 def layer_stepper(weights: LayerWeights, state: Tensor) -> Callable[[Tensor], Tensor]:
     """The same for a single LRU: state (batch, 2, N), inputs and outputs (batch, H), all of one floating type."""
-    batch, H = len(state), len(weights.D)
-    biases = [torch.zeros_like(weights.lam), torch.zeros_like(weights.D)]
-    arrays = [t.numpy() for t in (*weights, *biases, state.flatten(1), torch.empty_like(state.flatten(1)))]
+    arrays = [t.numpy() for t in (*weights, state.flatten(1))]
+    shape, dtype = (len(state), len(weights.D)), arrays[0].dtype
 
     def step(u: Tensor) -> Tensor:
-        y = torch.empty(batch, H, dtype=state.dtype)
-        _step_of_layer(u.contiguous().numpy(), *arrays, y.numpy())
-        return y
+        y = np.empty(shape, dtype)  # arrays of NumPy are made in less time than tensors
+        _step_of_layer(u.contiguous().numpy(), *arrays, y)
+        return torch.from_numpy(y)
 
     return step
 
@@ -88,10 +88,11 @@ def _step(
 
 
 @_jit
-def _step_of_layer(u, lam, B, C, D, b, e, state, wide, y):
-    _linear(B, b, u, wide)
-    _advance(lam, wide, state)
-    _linear(C, e, state, y)
+def _step_of_layer(u, lam, B, C, D, state, y):
+    Bu = np.empty_like(state)
+    _multiply(B, u, Bu)
+    _advance(lam, Bu, state)
+    _multiply(C, state, y)
     for s in range(len(u)):
         for k in range(len(D)):
             y[s, k] += D[k] * u[s, k]
@@ -108,12 +109,29 @@ def _embed(tokens, table, x):
 
 @_jit
 def _linear(weight, bias, x, y):
-    for row in range(len(weight)):
-        for s in range(len(x)):
-            total = bias[row]
-            for k in range(weight.shape[1]):
-                total += weight[row, k] * x[s, k]
-            y[s, row] = total
+    _multiply(weight, x, y)
+    for s in range(len(x)):
+        for row in range(len(bias)):
+            y[s, row] += bias[row]
+
+
+@_jit
+def _multiply(weight, x, y):
+    if len(x) == 1:  # the compiler makes better code of one loop than of two
+        for row in range(len(weight)):
+            y[0, row] = _product(weight[row], x[0])
+    else:
+        for row in range(len(weight)):
+            for s in range(len(x)):
+                y[s, row] = _product(weight[row], x[s])
+
+
+@_jit
+def _product(a, b):
+    total = a.dtype.type(0)
+    for k in range(len(a)):
+        total += a[k] * b[k]
+    return total
 
 
 @_jit

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from linrnn.bench import measure, stream
+from linrnn.cores import LRU
 from linrnn.model import Model
+from tests.helpers import relative_error
 
 SMALL = {"H": 6, "N": 4, "depth": 2}
 
@@ -59,22 +61,42 @@ def test_a_stream_beside_those_of_other_layers(dtype: torch.dtype, monkeypatch: 
     assert [row[name] for name in ("us", "nn.RNN", "nn.GRU", "nn.LSTM")] == [1, 1 / 2, 1 / 3, 1 / 4]
 
 
-def test_rows_of_steps_on_a_cpu_are_relative_to_the_lru() -> None:
+def test_rows_of_steps_on_a_cpu_are_relative_to_the_lru(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "in_onnx_runtime", lambda *_: (lambda state: state, None))
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: True)
     threads = torch.get_num_threads()
-    rows = {row["name"]: row for row in stream.cpu_rows(**SMALL, rounds=2)}
+    rows = stream.cpu_rows(**SMALL, rounds=2)
     assert torch.get_num_threads() == threads
-    layers = ["nn.RNN", "nn.GRU", "nn.LSTM"]
-    models = ["LRU, linrnn.Stream", "LRU, Model.step", *(f"{name}, Model.step" for name in layers)]
+    others = ["nn.RNN", "nn.GRU", "nn.LSTM"]
+    models = ["LRU, linrnn.Stream", "LRU, Model.step", *(f"{name}, Model.step" for name in others)]
+    layers = ["LRU, linrnn.Stream", "LRU in NumPy", "LRU in ONNX Runtime", "LRU.step", *others, "nn.GRUCell"]
     names = [f"model, 2 blocks: {name}" for name in models]
-    singles = [f"layer: {name}" for name in ["LRU, linrnn.Stream", "LRU.step", *layers, "nn.GRUCell"]]
-    assert list(rows) == [*names, *singles]
-    for name, row in rows.items():
-        first = rows[names[0] if name in names else singles[0]]
+    singles = [f"layer: {name}" for name in layers]
+    assert [(row["name"], row["H"], row["N"]) for row in rows] == [
+        *((name, 6, 4) for name in names),
+        *((name, *sizes) for sizes in ((6, 4), (3, 2), (1, 1)) for name in singles),
+    ]
+    for row in rows:
+        first = next(other for other in rows if other["H"] == row["H"] and other["name"][:5] == row["name"][:5])
         assert row["first_ratio"] == pytest.approx(first["steps/s"] / row["steps/s"])
-        assert row["goal"] == (5000 if name == names[0] else None)
+        assert row["goal"] == (5000 if row["name"] == names[0] else None)
         assert 0 < row["steps/s"] < math.inf
 
 
 def test_speed_is_that_of_all_steps_timed_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "milliseconds", lambda candidates, *_: dict.fromkeys(candidates, 4.0))
+    monkeypatch.setattr(measure, "milliseconds", lambda candidates, *_, **__: dict.fromkeys(candidates, 4.0))
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     assert {row["steps/s"] for row in stream.cpu_rows(**SMALL)} == {stream.STEPS / 4e-3}
+
+
+@pytest.mark.parametrize("other", ["in_numpy", "in_onnx_runtime"])
+@torch.no_grad()
+def test_other_ways_to_step_give_the_same(other: str) -> None:
+    if other == "in_onnx_runtime":
+        pytest.importorskip("onnxruntime")
+    lru, u = LRU(6, 4), torch.randn(1, 6)
+    step, state = getattr(stream, other)(lru, u)
+    for _ in range(5):
+        state = step(state)
+    y, _ = lru(u.expand(1, 5, 6))
+    assert relative_error(torch.from_numpy(state[1]).view(1, 6), y[:, -1]) < 1e-5
