@@ -179,9 +179,10 @@ class Accelerated(nn.Module):
 
     def _compile(self) -> None:
         torch.compiler.reset()  # otherwise an earlier model's shapes count as variable sizes
-        # the compiler warns about each product that it does not tune, and that float32 is not rounded to TensorFloat32
+        # the compiler logs each product that it does not tune, and warns of what no user can change
         logging.getLogger("torch._inductor.select_algorithm").setLevel(logging.ERROR)
-        warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
+        for message in ("TensorFloat32 tensor cores", "The .grad attribute of a Tensor", ".*torch.jit"):
+            warnings.filterwarnings("ignore", message)
         if self._fuses(None, None):
             # two small graphs: the first is for all layers at once, the second serves every block
             self._weights = torch.compile(chunks.core_weights, dynamic=False)
