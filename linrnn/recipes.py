@@ -71,6 +71,7 @@ class Training:
 
     Attributes:
         steps: optimizer steps, of batch_size examples each.
+        batch_size: examples of each step, over all processes.
         learning_rate: at the peak, after the warm-up.
         recurrent_factor: the recurrent parameters' rate is this times the learning rate, and they are not decayed.
         weight_decay: of everything else.

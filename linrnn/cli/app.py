@@ -6,23 +6,21 @@ import warnings
 
 import torch
 import typer
-from rich.table import Table
 
-from linrnn import recipes as recipe_table
 from linrnn import training
 from linrnn.cli import bench as cli_bench
 from linrnn.cli import data as cli_data
 from linrnn.cli import figure as cli_figure
 from linrnn.cli import predict as cli_predict
 from linrnn.cli import publish as cli_publish
+from linrnn.cli import recipes as cli_recipes
 from linrnn.cli import runs as cli_runs
 from linrnn.cli import shrink as cli_shrink
 from linrnn.cli import sweep as cli_sweep
 from linrnn.cli import table as cli_table
 from linrnn.cli import train as cli_train
-from linrnn.cli.console import out, say
+from linrnn.cli.console import say
 from linrnn.cli.plugins import Modules, import_modules, load_installed
-from linrnn.paper.hyperparameters import differences
 
 app = typer.Typer(
     help="Deep linear recurrent networks for long sequences.",
@@ -42,6 +40,7 @@ app.command()(cli_sweep.sweep)
 app.command()(cli_runs.runs)
 app.command()(cli_runs.compare)
 app.command()(cli_runs.stream)
+app.command()(cli_recipes.recipes)
 app.command()(cli_figure.figure)
 app.command()(cli_table.table)
 
@@ -78,43 +77,3 @@ def main() -> None:
 def plugins(modules: Modules = None) -> None:
     load_installed()
     import_modules(modules or [])
-
-
-@app.command()
-def recipes() -> None:
-    """The recipes: the paper's hyperparameters, and the built-in task's.
-
-    A value with a star is not the paper's. The paper gives no learning rates but for sCIFAR.
-
-    **Example**: `linrnn recipes`, then `linrnn train listops --set training.steps=1000`
-    """
-    columns: dict[str, recipe_table.Recipe] = {}
-    for name in recipe_table.names():
-        recipe = recipe_table.get(name)
-        like = [n for n, r in columns.items() if (r.model, r.training) == (recipe.model, recipe.training)]
-        columns[f"{like[0]}\n{name}" if like else name] = columns.pop(like[0]) if like else recipe
-    entries = list(columns.values())
-    title = "linrnn train NAME --set model.FIELD=… --set training.FIELD=…"
-    table = Table(box=None, padding=(0, 1, 0, 0), title=title)
-    table.add_column("field", no_wrap=True)
-    for name in columns:
-        table.add_column(name, overflow="fold")
-    sections = {
-        "model": [vars(recipe.model) for recipe in entries],
-        "model.options": [dict(recipe.model.options) for recipe in entries],
-        "training": [vars(recipe.training) for recipe in entries],
-    }
-    ours = [differences(recipe) for recipe in entries]
-    for section, values in sections.items():
-        table.add_row(f"[bold]{section}")
-        for field in dict.fromkeys(field for value in values for field in value if field != "options"):
-            marks = ["*" if f"{section}.{field}" in mine else "" for mine in ours]
-            cells = (_short(value.get(field, "")) + mark for value, mark in zip(values, marks, strict=True))
-            table.add_row(f"  {field}", *cells)
-    out.print(table)
-    notes = (f"{name}: {_short(value)}" for mine in ours for name, value in mine.items() if value is not None)
-    out.print(f"* not the paper's, which is {', '.join(notes)}" if any(ours) else "all values are the paper's")
-
-
-def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -104,7 +104,19 @@ def test_recipes() -> None:
     assert "0.9999*" in said  # the ring of ListOps is not the paper's
     assert "16*" in said
     assert said.count("*") == 4
-    assert "model.options.r_max: 0.99," in said
+    assert "* listops: the paper has model.options.r_max 0.99," in said
+    assert "scifar-grey (as scifar)" in said
+    assert "training.ema" in said.partition("Not set in any:")[2]
+
+
+def test_one_recipe_is_explained_field_by_field() -> None:
+    said = " ".join(linrnn("recipes", "listops").split())
+    assert "max_phase 0.3142* the initial phases are between 0 and `max_phase`. The paper: 6.283." in said
+    assert "clip none the largest norm of the gradient" in said
+    fields = {*vars(recipes.get("listops").model), *vars(recipes.get("listops").training)} - {"options"}
+    assert all(re.search(rf"\b{field} \S+ [a-z`H]", said) for field in fields - {"d_state"}), said
+    assert "steps 40000* " in " ".join(linrnn("recipes", "listops", "--fast").split())
+    assert re.search(r"steps +60000\* +40000\* ", linrnn("recipes", "--fast"))
 
 
 MISTAKES = [

@@ -1,0 +1,121 @@
+"""`linrnn recipes`: the values of all recipes side by side, or of one with what each field means."""
+
+import inspect
+import re
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from linrnn import recipes as recipe_table
+from linrnn.cli.choices import Fast
+from linrnn.cli.console import out
+from linrnn.config import Architecture
+from linrnn.cores import CORES
+from linrnn.paper import fast as paper_fast
+from linrnn.paper.hyperparameters import differences
+from linrnn.recipes import Recipe, Training
+
+NAME = typer.Argument(help="A recipe to explain field by field; without it all recipes, side by side.")
+
+
+def recipes(name: Annotated[str | None, NAME] = None, fast: Fast = False) -> None:
+    """The recipes: the paper's hyperparameters, and the built-in task's.
+
+    A value with a star is not the paper's. The paper gives no learning rates but for sCIFAR.
+
+    **Examples**
+
+    - `linrnn recipes`, then `linrnn train listops --set training.steps=1000`
+    - `linrnn recipes pathfinder` says what each field means
+    - `linrnn recipes pathfinder --fast` shows the recipe of `linrnn train pathfinder --fast`
+    """
+    if name is not None:
+        _explain(paper_fast.recipe_of(name) if fast else recipe_table.get(name))
+        return
+    if fast:
+        _side_by_side({name: paper_fast.recipe_of(name) for name in paper_fast.FAST})
+        return
+    _side_by_side({name: recipe_table.get(name) for name in recipe_table.names()})
+
+
+def _side_by_side(entries: dict[str, Recipe]) -> None:
+    columns: dict[str, Recipe] = {}
+    same: dict[str, str] = {}
+    for name, recipe in entries.items():
+        like = [n for n, r in columns.items() if (r.model, r.training) == (recipe.model, recipe.training)]
+        if like:
+            same[name] = like[0]
+        else:
+            columns[name] = recipe
+    table = Table(box=None, padding=(0, 1, 0, 0), title="linrnn train NAME --set model.FIELD=… --set training.FIELD=…")
+    table.add_column("field", no_wrap=True)
+    for name in columns:
+        table.add_column(name.replace("-", "\n"), overflow="fold")
+    ours = [differences(recipe) for recipe in columns.values()]
+    unset = []
+    for section in ("model", "model.options", "training"):
+        values = [_values(recipe, section) for recipe in columns.values()]
+        table.add_row(f"[bold]{section}")
+        for field in dict.fromkeys(field for value in values for field in value):
+            marks = ["*" if f"{section}.{field}" in mine else "" for mine in ours]
+            cells = [_short(value.get(field)) + mark for value, mark in zip(values, marks, strict=True)]
+            if any(cells):
+                table.add_row(f"  {field}", *cells)
+            else:
+                unset.append(f"{section}.{field}")
+    out.print(table)
+    if same:
+        out.print(f"Also: {', '.join(f'{name} (as {other})' for name, other in same.items())}.")
+    if unset:
+        out.print(f"Not set in any: {', '.join(unset)}. `linrnn recipes NAME` says what each field means.")
+    for name, mine in zip(columns, ours, strict=True):
+        values_of_paper = ", ".join(f"{field} {_short(value)}" for field, value in mine.items() if value is not None)
+        if values_of_paper:
+            out.print(f"* {name}: the paper has {values_of_paper}.")
+
+
+def _explain(recipe: Recipe) -> None:
+    mine = differences(recipe)
+    meanings = {
+        "model": _meanings(Architecture),
+        "model.options": _meanings(CORES[recipe.model.core]),
+        "training": _meanings(Training),
+    }
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    table.add_column("field", no_wrap=True)
+    table.add_column("value", overflow="fold")
+    table.add_column("meaning")
+    for section, texts in meanings.items():
+        table.add_row(f"[bold]{section}")
+        for field, value in _values(recipe, section).items():
+            path, text = f"{section}.{field}", escape(texts.get(field, ""))
+            if path in mine:
+                text += f" [italic]The paper: {escape(_short(mine[path]) or 'none')}.[/italic]"
+            table.add_row(f"  {field}", escape(_short(value) or "none") + ("*" if path in mine else ""), text)
+    out.print(table)
+
+
+def _values(recipe: Recipe, section: str) -> dict[str, Any]:
+    if section == "model.options":
+        return dict(recipe.model.options)
+    values = vars(recipe.model if section == "model" else recipe.training)
+    return {name: value for name, value in values.items() if name != "options"}
+
+
+def _meanings(cls: type) -> dict[str, str]:
+    """The descriptions of fields or arguments in a class's docstring, by name."""
+    text = inspect.cleandoc(cls.__doc__ or "")
+    listed = re.search(r"^(?:Args|Attributes):\n((?: {4}.*\n?|\n)+)", text, re.M)
+    found: dict[str, str] = {}
+    for entry in re.findall(r"^ {4}(\w[\w, ]*): ((?:.|\n {8,})+)", listed[1] if listed else "", re.M):
+        names, meaning = entry
+        found |= dict.fromkeys(names.split(", "), re.sub(r"\s+", " ", meaning))
+    return found
+
+
+def _short(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
