@@ -3,7 +3,7 @@
 import os
 import sys
 
-if "torch" not in sys.modules:  # threads that wait for each other must not take cores from other work
+if "torch" not in sys.modules:  # idle OpenMP threads sleep instead of spinning, and leave their cores to other programs
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from linrnn import export, nn, online, recipes, tasks

@@ -1,4 +1,4 @@
-"""`ModelConfig`: all that is needed to build a model, and the check of inputs against it."""
+"""The configuration of a model, and the check of inputs against it."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,21 +11,21 @@ from torch import Tensor
 from linrnn.cores import CORES
 from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
 
-FORMAT = 1  # of config.json; it grows when older versions would misread a saved model
+FORMAT = 1  # the version of config.json; raised when older releases would misread a saved model
 Norm = Literal["batch", "layer"]
 Mixing = Literal["glu", "half_glu", "half_glu2"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """What a task gives a model: its inputs and outputs.
+    """The fields of a model's configuration that the task determines: its inputs and outputs.
 
     Attributes:
-        channels: features of each input step, for numbers such as pixels.
-        vocabulary: the number of symbols, for tokens. At least one of the two; with both, a step has numbers and a
-            token side by side.
-        classes: the width of the output.
-        documents: 2 for pairs of documents (retrieval), otherwise 1.
+        channels: the number of numeric features per step, such as pixel values; None if inputs are tokens only.
+        vocabulary: the number of token ids; None if inputs are numbers only. At least one of `channels` and
+            `vocabulary` is required. With both, the last column of the inputs holds token ids.
+        classes: the number of output features.
+        documents: 2 if an input is a pair of documents (retrieval), otherwise 1.
     """
 
     channels: int | None = None
@@ -62,18 +62,20 @@ class Interface:
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """What a recipe gives a model: everything else.
+    """The fields of a model's configuration that the recipe chooses.
 
     Attributes:
-        d_model, d_state, depth: H, N and the number of blocks.
-        core: the recurrent layer, by name, and options: its keyword arguments, such as {"r_min": 0.9}.
-        mixing: of h = gelu(core), `glu`; `half_glu`, h·sigmoid(W·h), without a linear map of the value; or `half_glu2`,
-            core·sigmoid(W·h), whose value is what the core gave, as in S5.
-        norm: `batch` or `layer`, before each core.
-        dropout: probability to drop a feature of a whole sequence.
-        pooling: `mean` over the steps that are not padding; `all`, the mean over padding too, which is read like any
-            step, as in a public JAX implementation of the LRU; `last`, the last step that is not padding; or `none` for
-            an output at every step.
+        d_model: H, the number of features between blocks.
+        d_state: N, the state size of each core.
+        depth: the number of blocks.
+        core: the name of the recurrent layer, such as `lru`.
+        options: keyword arguments of the recurrent layer, such as {"r_min": 0.9}.
+        mixing: the nonlinearity after each core with output y, where h = gelu(y): `glu`, GLU(W·h); `half_glu`,
+            h·sigmoid(W·h); or `half_glu2`, y·sigmoid(W·h), as in S5.
+        norm: the normalization before each core, `batch` or `layer`.
+        dropout: the probability that a feature is zero for a whole sequence.
+        pooling: `mean` over the steps before the padding; `all`, the mean over padding too, which the model then reads
+            like any other step; `last`, the last step before the padding; or `none`, an output at every step.
     """
 
     d_model: int
@@ -89,7 +91,12 @@ class Architecture:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(Architecture, Interface):  # in this order the fields of Interface come first, as in saved models
-    """All that is needed to build a `Model`: the attributes of `Interface` and of `Architecture`."""
+    """The configuration of a `Model`: the attributes of `Interface` and `Architecture`. All are keyword-only.
+
+    Example:
+        >>> config = linrnn.ModelConfig(channels=3, classes=10, d_model=128, d_state=64, options={"r_min": 0.9})
+        >>> model = linrnn.Model(config)
+    """
 
     def __post_init__(self) -> None:
         if self.channels is None and self.vocabulary is None:
@@ -109,14 +116,18 @@ class ModelConfig(Architecture, Interface):  # in this order the fields of Inter
             raise wrong_value("pooling", "'mean', 'all' or 'last' for two documents", repr(self.pooling))
 
     def to_dict(self) -> dict[str, Any]:
-        """What config.json of a saved model holds: the format's version and all fields."""
+        """The content of a saved model's config.json: the version of the format, and all fields."""
         return {"format": FORMAT, **dataclasses.asdict(self)}
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> "ModelConfig":
-        """The config that `to_dict` gave, also of earlier versions; fields of later versions are named in the error."""
+        """The config from the result of `to_dict`, also of an earlier release.
+
+        Raises:
+            ValueError: `saved` has fields or a format that this release does not know.
+        """
         fields = dict(saved)
-        version = fields.pop("format", 0)  # earlier versions wrote none
+        version = fields.pop("format", 0)  # early releases wrote none
         unknown = sorted(fields.keys() - {field.name for field in dataclasses.fields(cls)})
         if unknown or not isinstance(version, int) or version > FORMAT:
             names = f", with the unknown fields {', '.join(map(repr, unknown))}" if unknown else ""

@@ -23,7 +23,7 @@ __all__ = ["Architecture", "Block", "Interface", "Model", "ModelConfig", "ModelS
 
 
 class Block(nn.Module):
-    """x + dropout(mixing(dropout(gelu(core(norm(x)))))), with one dropout mask for a whole sequence."""
+    """x + dropout(mixing(dropout(gelu(core(norm(x)))))). A dropout mask is the same at all steps of a sequence."""
 
     def __init__(self, core: Core, *, norm: Norm, mixing: Mixing, dropout: float = 0.0, bias: bool = True) -> None:
         super().__init__()
@@ -43,21 +43,22 @@ class Block(nn.Module):
         valid: Tensor | None = None,
         resets: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Whole sequences (batch, length, H); valid, bool (batch, length), is false at padding."""
+        """Whole sequences (batch, length, H), and the state after the last step; `valid` (batch, length) is false at
+        padding."""
         y, state = self.core(self.norm(x, valid), state, lengths=lengths, resets=resets)
         return x + self.mix(y), state
 
     def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """One step (batch, H)."""
+        """One step (batch, H), and the next state."""
         y, state = self.core.step(self.norm(x), state)
         return x + self.mix(y), state
 
     def mix(self, y: Tensor) -> Tensor:
-        """What a block adds to its input, from the output of its core."""
+        """The part of the block after the core, from the output y of the core: dropout(mixing(dropout(gelu(y))))."""
         return self._drop(self.gated(self._drop(F.gelu(y)), y))
 
     def gated(self, h: Tensor, y: Tensor) -> Tensor:
-        """The mixing: GLU, or half-GLU, whose value is h itself, or the core's output y."""
+        """The mixing of h = gelu(y): GLU(W·h), h·sigmoid(W·h) or y·sigmoid(W·h)."""
         g = self.mixing(h)
         return F.glu(g, dim=-1) if self.glu else (h if self.half_glu else y) * torch.sigmoid(g)
 
@@ -66,30 +67,39 @@ class Block(nn.Module):
         return x if mask is None else x * mask.to(x.dtype)
 
     def dropout_mask(self, like: Tensor, count: int) -> Tensor | None:
-        """The factors of dropout for `count` sequences, (count, 1, H); None where nothing is dropped."""
+        """The factors of dropout for `count` sequences, (count, 1, H); None without dropout."""
         if not self.training or self.dropout == 0:
             return None
         return F.dropout(like.new_ones(count, 1, like.shape[-1]), self.dropout)
 
 
 class ModelState(NamedTuple):
-    """What a causal model keeps between steps: the state of each core, and the sum and number of pooled steps."""
+    """The state of a causal model between steps: the states of its cores, and what pooling has summed so far.
+
+    Attributes:
+        cores: the state of each block's core, as `linrnn.Core.forward` returns it.
+        total: float64 (batch, H), the sum of the last block's outputs; with `pooling="last"` only the last output.
+        steps: int64 (batch,), the number of steps so far.
+    """
 
     cores: tuple[Tensor, ...]
-    total: Tensor  # (batch, H); with pooling="last" the last step instead of the sum
-    steps: Tensor  # (batch,)
+    total: Tensor
+    steps: Tensor
 
     def detach(self) -> "ModelState":
-        """The same state without gradients, for truncated backpropagation."""
+        """The same state, detached from the graph, for truncated backpropagation."""
         return ModelState(tuple(core.detach() for core in self.cores), self.total.detach(), self.steps)
 
 
 class Model(OnHub, nn.Module):
     """A stack of recurrent blocks between an encoder and a head.
 
-    Input: numbers (batch, length, channels), integer tokens (batch, length), or both side by side as numbers (batch,
-    length, channels + 1) whose last column holds the tokens; with two documents (batch, 2, length, ...).
-    Output: (batch, classes), or with `pooling="none"` (batch, length, classes).
+    Inputs are numbers (batch, length, channels), integer tokens (batch, length), or numbers (batch, length,
+    channels + 1) whose last column holds token ids. A model of two documents takes (batch, 2, length, ...).
+    Outputs are (batch, classes), or (batch, length, classes) with `pooling="none"`.
+
+    Args:
+        config: the configuration of the model.
 
     Example:
         >>> model = Model(ModelConfig(vocabulary=18, classes=10, d_model=64, d_state=64, depth=2))
@@ -118,13 +128,16 @@ class Model(OnHub, nn.Module):
         self.apply(initialize)
 
     def forward(self, inputs: Tensor, *, lengths: Lengths | None = None, resets: Tensor | None = None) -> Tensor:
-        """Whole sequences, in parallel.
+        """The outputs for whole sequences, computed in parallel.
 
         Args:
-            inputs: as the class says.
-            lengths: a tensor or a list of integers, (batch,), or (batch, 2) for two documents: the valid steps; the
-                rest is padding.
-            resets: bool (batch, length), true where a new sequence starts; without pooling only.
+            inputs: (batch, length, channels), (batch, length), or (batch, length, channels + 1), see `Model`.
+            lengths: the number of steps of each sequence before its padding, integers (batch,), or (batch, 2) for two
+                documents, as a tensor or a list; None: no padding.
+            resets: bool (batch, length), true where a new sequence starts; with `pooling="none"` only.
+
+        Returns:
+            (batch, classes), or (batch, length, classes) with `pooling="none"`.
         """
         pairs = self.config.documents == 2
         if resets is not None and (pairs or self.config.pooling != "none"):
@@ -140,11 +153,19 @@ class Model(OnHub, nn.Module):
     def chunk(
         self, inputs: Tensor, state: ModelState | None = None, *, lengths: Lengths | None = None
     ) -> tuple[Tensor, ModelState]:
-        """The next part of sequences that arrive in parts: the output of `forward` on all so far, and the next state.
+        """The outputs for the next part of sequences that arrive in parts.
 
-        With pooling the output is the prediction from all steps so far; without, the outputs of the steps of this part.
-        With batch norm, call `model.eval()` first. With layer norm it also trains, by truncated backpropagation:
-        `state = state.detach()` before the next part.
+        Call `model.eval()` first. A model with `norm="layer"` can also be trained by parts (truncated backpropagation):
+        call `state = state.detach()` before the next part.
+
+        Args:
+            inputs: the steps of this part, shaped as in `forward`.
+            state: the state that the call for the previous part returned; None for the first part.
+            lengths: the number of steps of each sequence in this part; None: all.
+
+        Returns:
+            The prediction from all steps so far, (batch, classes), or with `pooling="none"` the outputs of this part,
+            (batch, length, classes); and the next state.
         """
         self._require_streaming("chunk", trains=self.config.norm == "layer")
         state = self.initial_state(inputs.shape[0]) if state is None else state
@@ -160,7 +181,15 @@ class Model(OnHub, nn.Module):
         return output, ModelState(cores, total, steps)
 
     def step(self, inputs: Tensor, state: ModelState) -> tuple[Tensor, ModelState]:
-        """One step in constant time and memory: inputs (batch, channels), or tokens (batch,), to (batch, classes)."""
+        """One step, in constant time and memory. Call `model.eval()` first.
+
+        Args:
+            inputs: (batch, channels), tokens (batch,), or (batch, channels + 1), see `Model`.
+            state: from `initial_state`, `chunk` or the previous `step`.
+
+        Returns:
+            The output from all steps so far, (batch, classes), and the next state.
+        """
         self._require_streaming("step")
         self.config.check_inputs(inputs, next(self.parameters()), batch_dims=1)
         self._check_state(state)
@@ -182,15 +211,16 @@ class Model(OnHub, nn.Module):
     def initial_state(self, batch: int) -> ModelState:
         """The state before the first step."""
         cores = tuple(block.core.initial_state(batch) for block in self.blocks)
-        total = next(self.parameters()).new_zeros(batch, self.config.d_model, dtype=torch.float64)  # streams are long
+        # float64: the sum over a long stream would lose precision
+        total = next(self.parameters()).new_zeros(batch, self.config.d_model, dtype=torch.float64)
         return ModelState(cores, total, total.new_zeros(batch, dtype=torch.int64))
 
     def recurrent_parameters(self) -> list[nn.Parameter]:
-        """The parameters that are trained with the smaller rate and without decay, of all blocks."""
+        """The parameters of all cores that are trained with a smaller learning rate and without weight decay."""
         return [parameter for block in self.blocks for parameter in block.core.recurrent_parameters()]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the weights (safetensors, with their checksum) and the config (JSON) into a folder."""
+        """Write the weights (safetensors, with a checksum) and the config (JSON) into a folder, for `linrnn.load`."""
         saved.write_model(folder, self.config.to_dict(), self.state_dict())
 
     @classmethod
@@ -198,7 +228,7 @@ class Model(OnHub, nn.Module):
         return load(folder)
 
     def documents(self, inputs: Tensor, lengths: Lengths | None) -> tuple[Tensor, Tensor | None]:
-        """Two documents (batch, 2, length, ...) as (2·batch, length, ...), and their lengths likewise."""
+        """Pairs (batch, 2, length, ...) as documents (2·batch, length, ...), and lengths (batch, 2) as (2·batch,)."""
         if inputs.dim() < 3 or inputs.shape[1] != 2:
             raise wrong_value("inputs", "two documents, (batch, 2, length, ...)", shape(inputs))
         if lengths is None:
@@ -209,7 +239,7 @@ class Model(OnHub, nn.Module):
         return inputs.flatten(0, 1), lengths.flatten()
 
     def checked(self, inputs: Tensor, lengths: Lengths | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Inputs that are zero at padding, lengths and the mask of valid steps; errors where they do not fit."""
+        """Inputs with zeros at padding, lengths, and the mask of valid steps; raises if inputs or lengths are wrong."""
         self.config.check_inputs(inputs, next(self.parameters()), batch_dims=2)
         if lengths is None:
             return inputs, None, None
@@ -219,12 +249,12 @@ class Model(OnHub, nn.Module):
         return (inputs, None, None) if self.config.pooling == "all" else (inputs, lengths, valid)
 
     def pool(self, x: Tensor, valid: Tensor | None) -> Tensor:
-        """(batch, length, H) to (batch, H), over valid steps: their mean, or the last."""
+        """(batch, length, H) to (batch, H): the mean of the valid steps, or the last of them."""
         return last(x, valid) if self.config.pooling == "last" else mean(x, valid)
 
     def classify(self, pooled: Tensor) -> Tensor:
-        """The output for pooled steps, in the parameters' dtype: means of long sequences differ too little for the half
-        precision of autocast."""
+        """The head's output for pooled steps, without autocast: means of long sequences differ too little for half
+        precision."""
         with torch.autocast(pooled.device.type, enabled=False):
             output: Tensor = self.head(pooled.to(next(self.parameters()).dtype))
             return output
@@ -232,13 +262,13 @@ class Model(OnHub, nn.Module):
     def _features(
         self, inputs: Tensor, state: ModelState | None, lengths: Lengths | None, resets: Tensor | None
     ) -> tuple[Tensor, Tensor | None, tuple[Tensor, ...]]:
-        """The last block's output (batch, length, H), the valid steps (None: all), and the states of the cores."""
+        """The last block's output (batch, length, H), the mask of valid steps (None: all), and the cores' states."""
         inputs, lengths, valid = self.checked(inputs, lengths)
         if resets is not None:
             check_resets(resets, inputs)
         x = self.encoder(inputs)
         if torch.is_autocast_enabled(x.device.type):
-            x = x.to(torch.get_autocast_dtype(x.device.type))  # autocast leaves embeddings alone
+            x = x.to(torch.get_autocast_dtype(x.device.type))  # autocast does not convert embeddings
         cores = []
         for i, block in enumerate(self.blocks):
             core = None if state is None else state.cores[i]
@@ -263,12 +293,12 @@ class Model(OnHub, nn.Module):
 
 
 def load(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> Model:
-    """The model that `Model.save` wrote into a folder, in eval mode."""
+    """The model that `Model.save` wrote into a folder, on `device`, in eval mode."""
     return saved.read_model(folder, lambda config: Model(ModelConfig.from_dict(config))).to(device).eval()
 
 
 class NumbersAndTokens(nn.Module):
-    """The encoder of numbers and a token side by side: (..., channels + 1), the last column holding token ids."""
+    """The encoder of numbers with token ids in the last column, (..., channels + 1) to (..., H)."""
 
     def __init__(self, channels: int, vocabulary: int, d_model: int) -> None:
         super().__init__()
@@ -284,10 +314,10 @@ class NumbersAndTokens(nn.Module):
 
 @torch.no_grad()
 def initialize(module: nn.Module) -> None:
-    """Linear maps start at N(0, 1/inputs) and without bias; so does an embedding, the linear map of one-hot symbols.
+    """Initialize linear maps with variance 1/inputs and zero bias; embeddings too, as linear maps of one-hot tokens.
 
-    PyTorch's own start, symbols at N(0, 1) and maps at a third of this variance, lets what the blocks add be small
-    compared with the symbols themselves.
+    With PyTorch's defaults (embeddings of variance 1, linear maps of variance 1/(3·inputs)) the outputs of the blocks
+    would be small compared with the embeddings.
     """
     if isinstance(module, nn.Linear):
         nn.init.normal_(module.weight, std=module.in_features**-0.5)
@@ -298,13 +328,13 @@ def initialize(module: nn.Module) -> None:
 
 
 def mean(x: Tensor, valid: Tensor | None) -> Tensor:
-    """(batch, length, H) to (batch, H), over valid steps, in float32 or better."""
+    """The mean of the valid steps, (batch, length, H) to (batch, H), in float32 or better."""
     count: Tensor | int = max(x.shape[1], 1) if valid is None else valid.sum(1, keepdim=True).clamp(min=1)
     return _sum(x, valid) / count
 
 
 def last(x: Tensor, valid: Tensor | None, otherwise: Tensor | None = None) -> Tensor:
-    """(batch, length, H) to (batch, H): the last valid step, in float32 or better; `otherwise` (None: zeros) for a
+    """The last valid step, (batch, length, H) to (batch, H), in float32 or better; `otherwise` (None: zeros) for a
     sequence without steps."""
     wide = torch.promote_types(x.dtype, torch.float32) if otherwise is None else otherwise.dtype
     otherwise = x.new_zeros(x.shape[0], x.shape[2], dtype=wide) if otherwise is None else otherwise
@@ -319,7 +349,7 @@ def pair(means: Tensor) -> Tensor:
 
 
 def _sum(x: Tensor, valid: Tensor | None) -> Tensor:
-    """(batch, length, H) to (batch, H), over valid steps, in float32 or better."""
+    """The sum of the valid steps, (batch, length, H) to (batch, H), in float32 or better."""
     wide = torch.promote_types(x.dtype, torch.float32)
     if valid is None:
         return x.sum(1, dtype=wide)

@@ -1,4 +1,4 @@
-"""The norms before a core: batch norm over valid steps, also over several processes, and layer norm."""
+"""The norms before a core: layer norm, and batch norm over valid steps, optionally over several processes."""
 
 from typing import Any, NamedTuple
 
@@ -9,16 +9,17 @@ from torch import Tensor, nn
 class Moments(NamedTuple):
     """Sums over the valid steps of x, in float32 or better.
 
-    They are sums of x - near, not of x: the square of a large mean would swamp a small variance. No step of n is more
-    than √n standard deviations from the mean, so the variance is off by n rounding errors at worst.
+    The sums are of x - near, where near is one of the steps. Sums of x itself would lose a small variance next to the
+    square of a large mean. Among n steps none is more than √n standard deviations from the mean, so the relative error
+    of the variance is at most n rounding errors.
     """
 
     near: Tensor  # the first step of x, (H,), without gradient
-    sums: Tensor  # of x - near, and of its square, (2, H)
+    sums: Tensor  # the sums of x - near and of its square, (2, H)
 
 
 def moments(x: Tensor, valid: Tensor | None) -> Moments:
-    """The moments of x, (batch, length, H), over the steps where valid, bool (batch, length), is true; None: all."""
+    """The moments of x (batch, length, H) over the steps where `valid` (bool, (batch, length)) is true; None: all."""
     x = x.to(torch.promote_types(x.dtype, torch.float32))
     near = x.detach().flatten(0, 1)[:1].sum(0)
     distance = x - near
@@ -28,7 +29,7 @@ def moments(x: Tensor, valid: Tensor | None) -> Moments:
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """Batch norm of (batch, length, H) or (batch, H) over valid steps, and over all processes of a group."""
+    """Batch norm of (batch, length, H) or (batch, H). Statistics are over valid steps, of all processes of a group."""
 
     group: Any = None
 
@@ -41,9 +42,10 @@ class BatchNorm(nn.BatchNorm1d):
         return (x * scale + shift).to(x.dtype)
 
     def scale_and_shift(self, x: Tensor, valid: Tensor | None, given: Moments | None) -> tuple[Tensor, Tensor]:
-        """The norm as scale ⊙ x + shift, each (H,).
+        """The norm as scale ⊙ x + shift, (H,) each.
 
-        In training, from the moments of x; the running statistics are updated. In evaluation, from these statistics.
+        In training they follow from `given`, the moments of x, and the running statistics are updated. In evaluation
+        they follow from the running statistics, and `given` is not used.
         """
         assert self.running_mean is not None
         assert self.running_var is not None
@@ -63,9 +65,9 @@ class BatchNorm(nn.BatchNorm1d):
         return scale, self.bias - mean * scale
 
     def _over_group(self, mean: Tensor, var: Tensor, steps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean, variance and number of steps of each process, to the same over all processes.
+        """The mean, variance and number of steps over all processes, from the values of this process.
 
-        Each process has its own `near`: means can be averaged, and variances once they refer to the common mean.
+        The `near` of the processes differ, so that their sums cannot be added.
         """
         if self.group is None:
             return mean, var, steps
@@ -76,7 +78,7 @@ class BatchNorm(nn.BatchNorm1d):
 
     @torch.no_grad()
     def _update(self, mean: Tensor, var: Tensor, found: Tensor) -> None:
-        """Move the running statistics; a batch of padding alone leaves them."""
+        """Update the running statistics, except where a batch is padding only (`found` is false)."""
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
@@ -93,7 +95,7 @@ class BatchNorm(nn.BatchNorm1d):
 
 
 class LayerNorm(nn.LayerNorm):
-    """Layer norm of each step by itself, so that padding needs no mask."""
+    """Layer norm of each step. It ignores `valid`: padding does not affect other steps."""
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         return super().forward(x)

@@ -1,4 +1,4 @@
-"""Where eigenvalues live: sampling on a ring, the parameterizations of λ, the normalization γ, and S4D's spectra."""
+"""Eigenvalues: sampling on a ring, the parameterizations of λ, the normalization γ, and the spectra of S4D."""
 
 import math
 from collections.abc import Callable
@@ -25,7 +25,8 @@ def check_ring(r_min: float, r_max: float, max_phase: float) -> None:
 def sample_ring(n: int, r_min: float, r_max: float, max_phase: float) -> tuple[Tensor, Tensor]:
     """Draw n eigenvalues exp(-ν + iθ) uniformly from the ring between two radii (the paper's sampling lemma).
 
-    Returns ν and θ, float64 (n,). The draws keep a little off 0 and 1, so that no ν and no log ν is infinite.
+    Returns:
+        ν and θ, float64 (n,). ν, log ν and log θ are finite: the uniform draws are between 2⁻²⁴ and 1 - 2⁻²⁴.
     """
     check_ring(r_min, r_max, max_phase)
     u1, u2 = torch.rand(2, n, dtype=torch.float64, device="cpu").clamp(2**-24, 1 - 2**-24)
@@ -34,16 +35,19 @@ def sample_ring(n: int, r_min: float, r_max: float, max_phase: float) -> tuple[T
 
 
 def sample_counters(n: int) -> tuple[Tensor, Tensor]:
-    """Draw n eigenvalues close to 1, with ν and θ between .0001 and .01, as many of them in each part of that range.
+    """Draw n eigenvalues close to 1: ν and θ are log-uniform between 0.0001 and 0.01.
 
-    Such a state remembers for 100 to 10,000 steps and hardly turns meanwhile: it adds up what it reads.
+    A state with such an eigenvalue sums its inputs over the last 100 to 10,000 steps.
+
+    Returns:
+        ν and θ, float32 (n,).
     """
     nu, theta = 1e-4 * 100 ** torch.rand(2, n, device="cpu")
     return nu, theta
 
 
 def gamma(nu: Tensor) -> Tensor:
-    """γ = sqrt(1 - |λ|²) for |λ| = exp(-ν), accurate as |λ| → 1: white noise in, unit variance in the state."""
+    """γ = sqrt(1 - |λ|²) for |λ| = exp(-ν), accurate as |λ| → 1. With it, white noise gives states of unit variance."""
     return torch.sqrt(-torch.expm1(-2 * nu))
 
 
@@ -54,24 +58,25 @@ def exp(nu: Tensor, theta: Tensor) -> Tensor:
 
 
 def stable(nu_log: Tensor) -> Tensor:
-    """ν = exp(ν_log), held above a few units of rounding error, where exp(-ν) would round to 1, and below the point
-    where gradients would overflow: |λ| = exp(-ν) < 1 for every finite ν_log, also after rounding.
+    """ν = exp(ν_log), clamped so that |λ| = exp(-ν) < 1 for every finite ν_log, also after rounding.
+
+    Below the lower bound exp(-ν) would round to 1; above the upper bound gradients would overflow.
     """
     eps = torch.finfo(nu_log.dtype).eps
     return torch.exp(nu_log.clamp(math.log(4 * eps), math.log(80.0)))
 
 
 def stable_exp(nu_log: Tensor, theta_log: Tensor) -> Tensor:
-    """λ = exp(-exp(ν_log) + i·exp(θ_log)), as planes (2, N), with |λ| < 1 as in `stable`."""
+    """λ = exp(-exp(ν_log) + i·exp(θ_log)) as planes (2, N), with |λ| < 1 as in `stable`."""
     return exp(stable(nu_log), torch.exp(theta_log))
 
 
 class Parameterization(NamedTuple):
-    """What is learned of λ: the parameters, their values for λ = exp(-ν + iθ), and λ of them as planes (..., 2, N)."""
+    """The parameters that represent λ."""
 
     names: tuple[str, ...]
-    start: Callable[[Tensor, Tensor], tuple[Tensor, ...]]
-    lam: Callable[..., Tensor]
+    start: Callable[[Tensor, Tensor], tuple[Tensor, ...]]  # (ν, θ) to the values of the parameters
+    lam: Callable[..., Tensor]  # the parameters to λ as planes (..., 2, N)
 
 
 PARAMETERIZATIONS = {
@@ -94,13 +99,14 @@ PARAMETERIZATIONS = {
 
 
 def s4d(n: int, init: S4DInit) -> Tensor:
-    """S4D's n eigenvalues ã in continuous time, complex128 (n,): of 2n that come in conjugate pairs, those above.
+    """The initial eigenvalues ã of S4D in continuous time, complex128 (n,).
 
-    The real part of all is -1/2. The imaginary parts, k = 0, 1, ..., n-1, with M = 2n:
+    The 2n eigenvalues come in conjugate pairs; these are the n with a positive imaginary part (`lin` starts at 0). All
+    real parts are -1/2. The imaginary parts for k = 0, 1, ..., n-1 and M = 2n:
 
         lin: π·k
-        inv: M/π·(M/(2k+1) - 1)
-        legs: those of HiPPO-LegS without its low-rank part, which `inv` approximates
+        inv: M/π·(M/(2k+1) - 1), close to `legs`
+        legs: the eigenvalues of HiPPO-LegS without its low-rank part
 
     The LRU paper counts k from 1 and writes k+1 for S4D's 2k+1.
     """
@@ -111,7 +117,7 @@ def s4d(n: int, init: S4DInit) -> Tensor:
         imag = math.pi * k
     elif init == "inv":
         imag = M / math.pi * (M / (2 * k + 1) - 1)
-    else:  # S skew-symmetric, with ½·sqrt((2i+1)(2j+1)) above its diagonal: i·S is Hermitian
+    else:  # S is skew-symmetric with ½·sqrt((2i+1)(2j+1)) above the diagonal, so that i·S is Hermitian
         root = torch.sqrt(2 * torch.arange(M, dtype=torch.float64) + 1)
         upper = torch.triu(torch.outer(root, root) / 2, diagonal=1)
         imag = torch.linalg.eigvalsh(1j * (upper - upper.T))[n:].flip(0)

@@ -1,4 +1,4 @@
-"""The recurrent layers: one file each, one interface."""
+"""The recurrent layers ("cores"), which share the interface of `Core`."""
 
 from linrnn.cores.base import Core
 from linrnn.cores.dlr import DLR
@@ -40,12 +40,17 @@ CORES: dict[str, type[Core]] = {
 
 
 def register_core(name: str, core: type[Core]) -> None:
-    """Make a core known by name to `ModelConfig`, recipes and the option `--core` of commands.
+    """Register a core under a name, for `ModelConfig(core=...)`, recipes and the option `--core` of commands.
 
     Args:
-        name: a new name.
-        core: a subclass of `Core` with `_sequence` and `_step`. Keyword-only arguments of its constructor are options
-            of a recipe, such as `--set model.options.start=0.5`; their annotations are checked.
+        name: a new name, of letters, digits, `_` and `-`.
+        core: a subclass of `Core` that implements `_sequence` and `_step`. The keyword-only arguments of its
+            constructor can be set in recipes, as in `--set model.options.start=0.5`; values are checked against the
+            annotations.
+
+    Raises:
+        TypeError: `core` is not such a subclass.
+        ValueError: the name is registered already.
 
     Example:
         >>> linrnn.register_core("mine", MyCore)

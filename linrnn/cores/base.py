@@ -1,4 +1,4 @@
-"""The one interface of all recurrent layers."""
+"""The interface of all recurrent layers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,19 +15,32 @@ Lengths = Tensor | Sequence[int] | Sequence[Sequence[int]]
 
 
 class Core(nn.Module):
-    """A recurrent layer from (batch, length, H) to (batch, length, H).
+    """The base class of recurrent layers, which map (batch, length, H) to (batch, length, H).
 
-    A subclass sets `state_shape`, implements `_sequence` (whole sequences) and `_step` (one step), and declares what
-    else it can do by the class attributes below. It may implement `eigenvalues`.
+    A subclass sets `state_shape`, implements `_sequence` (whole sequences) and `_step` (one step), and declares by the
+    attributes below which arguments it supports. It may implement `eigenvalues`.
+
+    Args:
+        d_model: H, the number of features.
+        d_state: N, the state size.
+        bidirectional: a second recurrence runs from the end; allowed where `takes_both_directions` is true.
+
+    Attributes:
+        state_shape: the shape of the state of one sequence.
+        recurrent_names: the names of the parameters with a smaller learning rate and without weight decay.
+        takes_resets: whether `_sequence` has the argument `resets`.
+        takes_group: whether `_sequence` has the argument `group`.
+        takes_both_directions: whether `bidirectional=True` is implemented.
+        compiles: whether `torch.compile` should trace the core; False for step-by-step kernels, which it would unroll.
     """
 
     D: nn.Parameter
-    state_shape: tuple[int, ...]  # of the state of one sequence
-    recurrent_names: tuple[str, ...] = ()  # the parameters with the smaller learning rate and without weight decay
-    takes_resets: bool = False  # `_sequence` has the argument `resets`
-    takes_group: bool = False  # `_sequence` has the argument `group`
-    takes_both_directions: bool = False  # `bidirectional=True` is implemented
-    compiles: bool = True  # False for a step-by-step kernel, which torch.compile would unroll
+    state_shape: tuple[int, ...]
+    recurrent_names: tuple[str, ...] = ()
+    takes_resets: bool = False
+    takes_group: bool = False
+    takes_both_directions: bool = False
+    compiles: bool = True
     no_resets = " with the core {core.__class__.__name__}, which takes none"  # ends the error "resets: expected None"
     no_group = ": the length of {core.__class__.__name__} cannot be split over processes"
 
@@ -51,18 +64,18 @@ class Core(nn.Module):
         resets: Tensor | None = None,
         group: "torch.distributed.ProcessGroup | None" = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Whole sequences, in parallel.
+        """The outputs for whole sequences, computed in parallel where the recurrence allows it.
 
         Args:
             u: (batch, length, d_model).
-            state: the state before the first step, as returned; zero if None.
-            lengths: integers (batch,), a tensor or a list: the length of each sequence; the rest is padding on the
-                right. Padding is never read, outputs at padding are zero, and the state returned is the state after the
-                last step before the padding, in the dtype of states.
+            state: (batch, *state_shape), the state before the first step, as returned by an earlier call; None: zero.
+            lengths: the number of steps of each sequence before its padding, integers (batch,), as a tensor or a list;
+                None: no padding. Padding is never read. Outputs at padding are zero, and the returned state is the
+                state after the last step before the padding.
             resets: bool (batch, length), true where a new sequence starts.
-            group: processes over which the length is split, as in `linrnn.scan`: `u`, `resets` and `y` are this rank's
-                part, the state is read on the first rank and returned on all ranks, and the gradients of parameters
-                must be summed over the ranks. Without `lengths`.
+            group: the processes over which the length is split, as in `linrnn.scan`. `u`, `resets` and `y` are then
+                the part of this rank. The state is read on the first rank and returned on all ranks. Sum the gradients
+                of parameters over the ranks. Excludes `lengths`.
 
         Returns:
             y: (batch, length, d_model), and the state after the last step (None if bidirectional).
@@ -93,11 +106,11 @@ class Core(nn.Module):
         return y.masked_fill(~valid, 0), state
 
     def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """One step in constant time and memory.
+        """One step, in constant time and memory.
 
         Args:
             u: (batch, d_model).
-            state: from `initial_state`, `forward` or the last `step`.
+            state: from `initial_state`, `forward` or the previous `step`.
 
         Returns:
             y: (batch, d_model), and the next state.
@@ -110,18 +123,18 @@ class Core(nn.Module):
             return self._step(u, state)
 
     def initial_state(self, batch: int) -> Tensor:
-        """The zero state."""
+        """The zero state, (batch, *state_shape)."""
         if self.bidirectional:
             raise ValueError("initial_state: expected a causal core, got a bidirectional one, which keeps no state")
         check_integer("batch", batch, 0)
         return self._zero_state(batch)
 
     def eigenvalues(self) -> Tensor | None:
-        """The eigenvalues of the recurrence, a complex vector; None for a core that has none."""
+        """The eigenvalues of the recurrence, a complex vector; None if the core does not define them."""
         return None
 
     def recurrent_parameters(self) -> list[nn.Parameter]:
-        """The parameters that are trained with the smaller learning rate and without weight decay."""
+        """The parameters that are trained with a smaller learning rate and without weight decay."""
         return [self.get_parameter(name) for name in self.recurrent_names]
 
     def extra_repr(self) -> str:
@@ -132,16 +145,16 @@ class Core(nn.Module):
         return parameter.new_zeros(batch, *self.state_shape, dtype=carry_dtype(parameter.dtype))
 
     def _add_Du(self, y: Tensor, u: Tensor) -> Tensor:
-        """y + D ⊙ u, in place: the matmul that made y does not store it."""
+        """y + D ⊙ u, in place: autograd does not need the result y of a matmul. Under vmap u may be larger than y."""
         u, D = u.to(y.dtype), self.D.to(y.dtype)
-        return y + u * D if torch_func.active() else y.addcmul_(u, D)  # under vmap u may have one dimension more than y
+        return y + u * D if torch_func.active() else y.addcmul_(u, D)
 
     def _sequence(
         self, u: Tensor, state: Tensor | None, lengths: Tensor | None, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
-        """`forward` on checked arguments: padding is zero in `u` and ignored in `y`.
+        """`forward` on checked arguments: `u` is zero at padding, and `y` may hold anything there.
 
-        The keyword arguments `resets` and `group` are passed only if they are given, and only to a core that declares
+        The keyword arguments `resets` and `group` are passed only if the caller gave them, and only to cores with
         `takes_resets` or `takes_group`.
         """
         raise NotImplementedError
@@ -177,7 +190,7 @@ class Core(nn.Module):
 
 
 def empty_parameters(device: torch.device | str | None, dtype: torch.dtype | None) -> Callable[..., nn.Parameter]:
-    """A function from a shape to an uninitialized parameter."""
+    """A function that takes a shape and returns an uninitialized parameter."""
     return lambda *shape: nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
 
 
@@ -189,7 +202,7 @@ def output_dtype(u: Tensor, carry: torch.dtype) -> torch.dtype:
 
 
 def lengths_tensor(lengths: Lengths) -> Tensor:
-    """`lengths` as a tensor of integers; TypeError for anything else."""
+    """`lengths` as a tensor of integers; raises TypeError for anything else."""
     if not isinstance(lengths, Tensor):
         try:
             lengths = torch.as_tensor(lengths, dtype=None if len(lengths) else torch.int64)
@@ -201,7 +214,7 @@ def lengths_tensor(lengths: Lengths) -> Tensor:
 
 
 def check_lengths(lengths: Lengths, u: Tensor) -> Tensor:
-    """`lengths` on the device of u, as int64, after a check against the shape of u."""
+    """`lengths` as int64 on the device of u; raises if they do not fit the shape of u."""
     batch, length = u.shape[:2]
     lengths = lengths_tensor(lengths)
     if lengths.shape != (batch,):
@@ -214,7 +227,7 @@ def check_lengths(lengths: Lengths, u: Tensor) -> Tensor:
 
 
 def values_can_be_read(x: Tensor) -> bool:
-    """False while a graph is traced or captured, and inside a transform of torch.func."""
+    """Whether Python can read the values of x: not while a graph is traced or captured, nor inside torch.func."""
     if torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x):
         return False
     return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
@@ -226,7 +239,13 @@ def valid_mask(lengths: Tensor, length: int) -> Tensor:
 
 
 def last_valid(states: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
-    """The state after the last step before the padding; the initial state where a sequence is empty."""
+    """The state after the last step before the padding; the initial state for an empty sequence.
+
+    Args:
+        states: (batch, length, ...), the state after each step.
+        lengths: int64 (batch,).
+        initial: (batch, ...).
+    """
     if states.shape[1] == 0:
         return initial.clone()
     index = (lengths - 1).clamp(min=0).view(-1, *[1] * (states.dim() - 1))

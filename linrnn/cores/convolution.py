@@ -1,6 +1,6 @@
-"""Convolution of whole sequences by the fast Fourier transform, as one PyTorch operator.
+"""Convolution of whole sequences by the fast Fourier transform (FFT), as one PyTorch operator.
 
-As one operator it hides complex numbers from the compiler, and stores no spectra for the backward pass.
+torch.compile does not see the complex numbers inside an operator, and no spectra are stored for the backward pass.
 """
 
 from typing import Any
@@ -12,11 +12,11 @@ from linrnn.recurrence import torch_func
 
 
 def convolve(u: Tensor, K: Tensor) -> Tensor:
-    """y_k = Σ_d K_d ⊙ u_{k-d}, and with a second kernel + Σ_d K'_d ⊙ u_{k+d}; both begin at d = 0.
+    """y_k = Σ_d K_d ⊙ u_{k-d}, plus Σ_d K'_d ⊙ u_{k+d} if there is a second kernel K'. Both sums start at d = 0.
 
     Args:
         u: (batch, L, H) in float32 or float64.
-        K: (1 or 2, H, L), one kernel a feature.
+        K: (1 or 2, H, L), the kernels of each feature.
 
     Returns:
         y: (batch, L, H).
@@ -34,7 +34,7 @@ def convolve(u: Tensor, K: Tensor) -> Tensor:
 
 @torch.library.custom_op("linrnn::convolve", mutates_args=())
 def _convolve(u: Tensor, K: Tensor) -> Tensor:
-    """`convolve` with one spectrum less in memory."""
+    """`convolve` in less memory: the product overwrites a spectrum."""
     L, n = u.shape[1], _fast_length(2 * u.shape[1])
     if u.numel() == 0:
         return torch.zeros_like(u)
@@ -50,25 +50,29 @@ def convolve_backward(grad: Tensor, u: Tensor, K: Tensor) -> tuple[Tensor, Tenso
     if u.numel() == 0:
         return torch.zeros_like(u), torch.zeros_like(K)
     G, U = (torch.fft.rfft(x, n, dim=1) for x in (grad, u))
-    ahead = U.conj_physical_().mul_(G).sum(0).mT
-    grad_K = torch.fft.irfft(torch.stack([ahead, ahead.conj_physical()][: len(K)]), n)[..., :L]
+    spectrum = U.conj_physical_().mul_(G).sum(0).mT
+    grad_K = torch.fft.irfft(torch.stack([spectrum, spectrum.conj_physical()][: len(K)]), n)[..., :L]
     grad_u = torch.fft.irfft(G.mul_(_spectrum(K, n).conj_physical()), n, dim=1)[:, :L]
     return grad_u.contiguous(), grad_K.contiguous()
 
 
 def _spectrum(K: Tensor, n: int) -> Tensor:
-    """(n/2 + 1, H): the spectrum of the kernel, plus the conjugate spectrum of a second kernel."""
+    """The spectrum of the kernel, plus the conjugate spectrum of a second kernel: (n/2 + 1, H)."""
     spectra: Tensor = torch.fft.rfft(K, n).mT
     return spectra[0] if len(K) == 1 else spectra[0] + conjugate(spectra[1])
 
 
 def conjugate(z: Tensor) -> Tensor:
-    """Physical inside operators: PyTorch loses lazy conjugation in the first call of a compiled function."""
-    return z.conj() if torch_func.active() else z.conj_physical()  # vmap would turn conj_physical into a loop
+    """The complex conjugate of z.
+
+    Operators need conj_physical: PyTorch loses lazy conjugation in the first call of a compiled function. torch.func
+    needs conj: vmap would turn conj_physical into a loop.
+    """
+    return z.conj() if torch_func.active() else z.conj_physical()
 
 
 def _fast_length(n: int) -> int:
-    """The least 2^k, 3·2^k, 5·2^k, 9·2^k or 15·2^k that is not below n: transforms of such lengths are fast."""
+    """The smallest length from n up of the form 2^k, 3·2^k, 5·2^k, 9·2^k or 15·2^k, for which the FFT is fast."""
     return min(m << (-(-n // m) - 1).bit_length() if n > m else m for m in (1, 3, 5, 9, 15))
 
 

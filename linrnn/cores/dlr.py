@@ -1,4 +1,4 @@
-"""DLR: S4D with the step size absorbed, so that λ is learned directly."""
+"""DLR: S4D without a step size; λ is learned directly."""
 
 import torch
 from torch import Tensor, nn
@@ -11,18 +11,20 @@ from linrnn.recurrence.planes import to_planes
 
 
 class DLR(ssm.DiagonalSSM):
-    """The diagonal linear RNN: one a feature, x_k = λ ⊙ x_{k-1} + B·u_k, y_k = 2·Re[C·x_k] + D·u_k.
+    """The diagonal linear RNN. Each feature has a recurrence x_k = λ ⊙ x_{k-1} + B·u_k, y_k = 2·Re[C·x_k] + D·u_k.
 
-    As in the LRU, λ = exp(-exp(nu_log) + i·theta) is learned without a step size, and so is B. It starts as the same
-    map as S4D with zero-order hold, whose λ and B̄ it takes over (as published it starts from other λ, and has B = 1).
+    λ = exp(-exp(nu_log) + i·theta) and B are learned without a step size, as in the LRU. The initial values of λ and B
+    are S4D's λ and B̄ with zero-order hold. The published DLR starts from other λ and has B = 1.
 
     Args:
         d_model: H, the number of features.
-        d_state: N, the number of complex states of each feature, of 2N that come in conjugate pairs.
-        init: the spectrum in continuous time it starts from: `lin`, `inv` or `legs`, as in `linrnn.spectrum.s4d`.
-        dt_min: the smallest step size of a feature at the start; step sizes are log-uniformly distributed.
-        dt_max: the largest step size at the start.
-        bidirectional: a second convolution runs from the end; only C is its own.
+        d_state: N, the number of complex states of each feature; each stands for a conjugate pair.
+        init: the initial spectrum in continuous time: `lin`, `inv` or `legs`, as in `linrnn.spectrum.s4d`.
+        dt_min: the smallest initial step size. Initial step sizes are log-uniformly distributed over the features.
+        dt_max: the largest initial step size.
+        bidirectional: add a second convolution from the end, with a C of its own; all else is shared.
+        device: the device of the parameters.
+        dtype: the dtype of the parameters.
 
     The state is (batch, 2, H, N), the real and imaginary parts, in float32 or better.
     """

@@ -1,4 +1,4 @@
-"""The same linear map in other coordinates: dense to diagonal, and diagonal to real 2×2 blocks."""
+"""Equivalent forms of a linear recurrence: dense to diagonal, and diagonal to real 2×2 blocks."""
 
 import torch
 
@@ -10,14 +10,22 @@ from linrnn.util.errors import wrong_type
 
 @torch.no_grad()
 def diagonalize(rnn: RNN) -> LRU:
-    """The diagonal RNN that computes the same map as a dense linear one.
+    """The diagonal RNN that computes the same map as a dense linear RNN.
 
-    With A = P·Λ·P⁻¹ the states become P⁻¹·x, so that B̄ = P⁻¹·B and C̄ = C·P. The result is an `LRU` with the real and
-    imaginary parts of Λ as parameters and without γ: the only kind that can hold any Λ. The D of an `LRU` is diagonal:
-    if the dense one's is not, H more states with λ = 0 hold u_k, and C maps them by what D has off its diagonal.
+    With A = P·Λ·P⁻¹ the states become P⁻¹·x, so that B̄ = P⁻¹·B and C̄ = C·P. The result is an `LRU` with
+    `parameterization="real_imag"` and `normalize=False`, which can represent any Λ. The D of an `LRU` is diagonal. If
+    the D of `rnn` is not, the result has H additional states with λ = 0; they hold u_k, and C applies the off-diagonal
+    part of D to them.
 
     Args:
-        rnn: with `nonlinearity="linear"` and a diagonalizable A.
+        rnn: an `RNN` with `nonlinearity="linear"` and a diagonalizable A.
+
+    Raises:
+        ValueError: `rnn` is not linear, or A is not diagonalizable in double precision.
+
+    Example:
+        >>> rnn = linrnn.RNN(64, 32, nonlinearity="linear", radius=0.95)
+        >>> lru = linrnn.diagonalize(rnn)  # lru(u)[0] equals rnn(u)[0] up to rounding
     """
     if not isinstance(rnn, RNN):
         raise wrong_type("rnn", "a linrnn.RNN", type(rnn).__name__)
@@ -35,7 +43,7 @@ def diagonalize(rnn: RNN) -> LRU:
     if rest.any():
         lam = torch.cat([lam, lam.new_zeros(rnn.d_model)])
         B = torch.cat([B, torch.eye(rnn.d_model, dtype=B.dtype, device=B.device)])
-        C = [torch.cat([c, rest.to(c.dtype) * (i == 0)], dim=1) for i, c in enumerate(C)]  # once, not by direction
+        C = [torch.cat([c, rest.to(c.dtype) * (i == 0)], dim=1) for i, c in enumerate(C)]  # in one direction only
     lru = LRU(
         rnn.d_model,
         len(lam),
@@ -54,9 +62,12 @@ def diagonalize(rnn: RNN) -> LRU:
 
 @torch.no_grad()
 def real_form(lru: LRU) -> RNN:
-    """The real RNN that computes the same map as an LRU: A is made of the 2×2 blocks ((Re λ, -Im λ), (Im λ, Re λ)).
+    """The real RNN that computes the same map as an LRU: A has the blocks ((Re λ, -Im λ), (Im λ, Re λ)).
 
-    Its 2N states are the real and imaginary parts of the LRU's, pair by pair (the paper's real Jordan form).
+    The 2N states are Re x and Im x of each state x of the LRU, pair by pair (the paper's real Jordan form).
+
+    Args:
+        lru: any `LRU` or `S5`.
     """
     if not isinstance(lru, LRU):
         raise wrong_type("lru", "a linrnn.LRU", type(lru).__name__)

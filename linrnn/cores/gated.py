@@ -1,4 +1,4 @@
-"""PyTorch's gated layers as cores, the usual baselines: h_k by a GRU or LSTM, y_k = C·h_k + D ⊙ u_k."""
+"""PyTorch's gated recurrent layers as cores: h_k from a GRU or LSTM, and y_k = C·h_k + D ⊙ u_k."""
 
 import torch
 import torch.nn.functional as F
@@ -8,25 +8,24 @@ from linrnn.cores import kernels
 from linrnn.cores.base import Core, empty_parameters, last_valid, valid_mask
 from linrnn.recurrence.op import carry_dtype
 
-WIDE = 1e4  # added to a gate's input it opens the gate, subtracted it shuts the gate, in any precision
+SATURATING = 1e4  # added to the input of a gate it gives σ = 1, subtracted σ = 0, in every precision
 
 
 class Gated(Core):
-    """What `GRU` and `LSTM` share: PyTorch's kernel and initialization, and the matrices C and D.
+    """The base class of `GRU` and `LSTM`: PyTorch's kernel and initialization, and the matrices C and D.
 
-    At padding the gates are forced to keep the state: the input has one more feature, which is 1 at padding, and B maps
-    this feature to the gates. So the backward direction starts at the padding, nothing is sorted or packed, and lengths
-    stay on their device.
+    At padding the gates keep the state. For this the input has one more feature, which is 1 at padding, and B maps it
+    to the gates. So sequences need not be sorted or packed, and lengths stay on their device.
     """
 
-    kernel: str
-    parts: tuple[int, ...]  # of the state, before its N features
-    hold: tuple[int, ...]  # for each gate: 1 is forced open at padding, -1 shut, 0 left alone
+    kernel: str  # the function of torch that runs the recurrence
+    parts: tuple[int, ...]  # the dimensions of the state before its N features
+    hold: tuple[int, ...]  # for each gate its value at padding: 1 or -1 forces it to 1 or 0, 0 leaves it
     compiles = False
     takes_both_directions = True
     no_resets = " with the core {core.__class__.__name__}: its kernel has none"
     no_group = ": the length of a gated RNN cannot be split over processes"
-    recurrent_names = ("A", "a", "B", "b")  # a and b are the biases
+    recurrent_names = ("A", "a", "B", "b")  # a and b are biases
 
     def __init__(
         self,
@@ -51,23 +50,23 @@ class Gated(Core):
     def reset_parameters(self) -> None:
         for parameter in (self.A, self.a, self.B, self.b):  # as nn.GRU and nn.LSTM
             nn.init.uniform_(parameter, -(self.d_state**-0.5), self.d_state**-0.5)
-        nn.init.normal_(self.C, std=self.d_state**-0.5)  # of each direction
+        nn.init.normal_(self.C, std=self.d_state**-0.5)  # N inputs of each direction
         nn.init.normal_(self.D)
 
     def eigenvalues(self) -> Tensor:
-        """The eigenvalues of the Jacobian of one step at a state and an input of zero."""
-        rest = self._zero_state(self._zero_state(1).numel())  # a copy for each row of the Jacobian
-        rest = rest.to(self.D.dtype).requires_grad_()
+        """The eigenvalues of the Jacobian of one step at state 0 and input 0, complex (state size,)."""
+        zeros = self._zero_state(self._zero_state(1).numel())  # one sequence for each row of the Jacobian
+        zeros = zeros.to(self.D.dtype).requires_grad_()
         with torch.enable_grad():
-            x = self._next(rest.new_zeros(len(rest), self.d_model), rest).flatten(1)
-        (jacobian,) = torch.autograd.grad(x, rest, torch.eye(len(rest)).to(x))
+            x = self._next(zeros.new_zeros(len(zeros), self.d_model), zeros).flatten(1)
+        (jacobian,) = torch.autograd.grad(x, zeros, torch.eye(len(zeros)).to(x))
         eigenvalues: Tensor = torch.linalg.eigvals(jacobian.flatten(1).to(carry_dtype(x.dtype)))
         return eigenvalues
 
     def _sequence(self, u: Tensor, state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
         batch, length = u.shape[:2]
         valid = None if lengths is None else valid_mask(lengths, length)
-        if self.bidirectional:  # both directions in one call, as twice the number of sequences
+        if self.bidirectional:  # both directions in one call of the kernel, as a batch of twice the size
             both = None if valid is None else torch.cat([valid, valid.flip(1)])
             h, _ = self._states(torch.cat([u, u.flip(1)]), self._zero_state(2 * batch), both)
             forward, backward = h.unflatten(0, (2, batch)).unbind(0)
@@ -90,7 +89,7 @@ class Gated(Core):
             return F.linear(u, self.B[: self.d_state]), initial.clone()
         B: Tensor = self.B
         if valid is not None:
-            forced = torch.cat([B.new_full((self.d_state, 1), WIDE * sign) for sign in self.hold])
+            forced = torch.cat([B.new_full((self.d_state, 1), SATURATING * sign) for sign in self.hold])
             B = torch.cat([B, forced], dim=1)
             u = torch.cat([u, ~valid.unsqueeze(-1)], dim=-1)
         parts = initial.reshape(len(u), -1, self.d_state).unbind(1)
@@ -112,9 +111,11 @@ class GRU(Gated):
     Args:
         d_model: H, the number of features.
         d_state: N, the number of hidden features.
-        bidirectional: a second recurrence runs from the end; A and B are shared, C reads both.
+        bidirectional: add a second recurrence from the end. A and B are shared, C reads both states.
+        device: the device of the parameters.
+        dtype: the dtype of the parameters.
 
-    A gate is σ(B·u_k + A·h_{k-1}) with its own rows of A and B, and all have biases. The state is h, (batch, N).
+    A gate is σ(B·u_k + A·h_{k-1} + bias) with its own rows of A and B. The state is h, (batch, N).
     """
 
     kernel = "gru"
@@ -125,7 +126,7 @@ class GRU(Gated):
         return torch.gru_cell(u, state.to(u.dtype), self.B, self.A, self.b, self.a)
 
     def _last(self, h: Tensor, final: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
-        return last_valid(h, lengths, initial)  # exact; h kept by z = 1 may have been rounded at each step of padding
+        return last_valid(h, lengths, initial)  # not `final`, which padding with z = 1 may have rounded
 
 
 class LSTM(Gated):
@@ -134,10 +135,11 @@ class LSTM(Gated):
     Args:
         d_model: H, the number of features.
         d_state: N, the number of hidden features.
-        bidirectional: a second recurrence runs from the end; A and B are shared, C reads both.
+        bidirectional: add a second recurrence from the end. A and B are shared, C reads both states.
+        device: the device of the parameters.
+        dtype: the dtype of the parameters.
 
-    A gate is σ(B·u_k + A·h_{k-1}) with its own rows of A and B, and all have biases. The state is h and c,
-    (batch, 2, N).
+    A gate is σ(B·u_k + A·h_{k-1} + bias) with its own rows of A and B. The state is h and c, (batch, 2, N).
     """
 
     kernel = "lstm"
@@ -149,4 +151,4 @@ class LSTM(Gated):
         return torch.stack(h_c, dim=1)
 
     def _last(self, h: Tensor, final: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
-        return torch.stack([last_valid(h, lengths, initial[:, 0]), final[:, 1]], dim=1)  # padding keeps c, but not h
+        return torch.stack([last_valid(h, lengths, initial[:, 0]), final[:, 1]], dim=1)  # padding changes h, not c

@@ -19,25 +19,30 @@ from linrnn.util.errors import check_integer, wrong_value
 
 
 class LRU(Core):
-    """The Linear Recurrent Unit, and with its switches every diagonal RNN of the paper.
+    """The Linear Recurrent Unit: x_k = Λ·x_{k-1} + γ ⊙ (B·u_k), y_k = Re[C·x_k] + D ⊙ u_k, with Λ diagonal.
+
+    The options give every diagonal linear RNN of the paper.
 
     Args:
         d_model: H, the number of features.
         d_state: N, the number of complex states.
-        r_min: the inner radius of the ring on which eigenvalues start, uniformly distributed.
-        r_max: the outer radius.
-        max_phase: phases start between 0 and this angle.
-        counters: the number of eigenvalues that start close to 1 instead: these states sum over thousands of steps.
-        parameterization: what is learned of Λ. `stable_exp`: log ν and log θ of λ = exp(-ν + iθ), so that |λ| < 1
-            always; `exp`: ν and θ; `real_imag`: the real and imaginary parts.
-        normalize: scale the input of each state by γ. True: γ is learned and starts at sqrt(1 - |λ|²); `fixed`: it is
-            sqrt(1 - |λ|²) for the λ of each step of training, through which the gradient reaches ν too; False: no γ.
-        bidirectional: add a second scan from the end; Λ, B and γ are shared, C reads both states.
+        r_min: the inner radius of the ring on which the initial eigenvalues are uniformly distributed.
+        r_max: the outer radius of the ring.
+        max_phase: the initial phases are between 0 and `max_phase`.
+        counters: the number of eigenvalues that start close to 1 instead of on the ring. Their states sum their
+            inputs over thousands of steps.
+        parameterization: the parameters of λ = exp(-ν + iθ). `stable_exp`: log ν and log θ, so that |λ| < 1 always;
+            `exp`: ν and θ; `real_imag`: the real and imaginary parts of λ.
+        normalize: whether the input of each state is scaled by γ. True: γ is learned and starts at sqrt(1 - |λ|²);
+            `"fixed"`: γ is computed from λ at every step, so that its gradient reaches ν; False: no γ.
+        bidirectional: add a second scan from the end. Λ, B and γ are shared, C reads both states.
+        device: the device of the parameters.
+        dtype: the dtype of the parameters.
 
     The state is (batch, 2, N), the real and imaginary parts, in float32 or better.
 
     Example:
-        >>> layer = LRU(64, 128, r_min=0.9, r_max=0.999)
+        >>> layer = linrnn.LRU(64, 128, r_min=0.9, r_max=0.999)
         >>> y, state = layer(torch.randn(8, 1000, 64))
         >>> y_next, state = layer.step(torch.randn(8, 64), state)
     """
@@ -95,12 +100,12 @@ class LRU(Core):
     def reset_parameters(self) -> None:
         self._start_at(*spectrum.sample_ring(self.d_state, self.r_min, self.r_max, self.max_phase))
         nn.init.normal_(self.B, std=(2 * self.d_model) ** -0.5)
-        nn.init.normal_(self.C, std=self.d_state**-0.5)  # of each direction
+        nn.init.normal_(self.C, std=self.d_state**-0.5)  # N inputs of each direction
         nn.init.normal_(self.D)
-        self._start_at(*spectrum.sample_counters(self.counters))  # last, so that all else starts as without counters
+        self._start_at(*spectrum.sample_counters(self.counters))  # last: all other random draws are as without counters
 
     def _start_at(self, nu: Tensor, theta: Tensor) -> None:
-        """Let the first eigenvalues be exp(-ν + iθ)."""
+        """Set the first eigenvalues to exp(-ν + iθ), and their γ to sqrt(1 - |λ|²)."""
         names, start, _ = PARAMETERIZATIONS[self.parameterization]
         for name, value in zip(names, start(nu, theta), strict=True):
             self.get_parameter(name)[..., : len(nu)] = value
@@ -108,7 +113,7 @@ class LRU(Core):
             self.gamma_log[: len(nu)] = spectrum.gamma(nu).log()
 
     def system(self, learned: Mapping[str, Tensor] | None = None) -> System:
-        """Λ, γ ⊙ B, C and D; of several layers at once, from their parameters stacked by name."""
+        """Λ, γ ⊙ B, C and D. `learned` may hold the stacked parameters of several layers; None: this layer's."""
         learned = self.learned() if learned is None else learned
         names, _, lam = PARAMETERIZATIONS[self.parameterization]
         B, C = learned["B"], learned["C"]
@@ -155,16 +160,16 @@ class LRU(Core):
         return self._add_Du(y, u), x
 
     def eigenvalues(self) -> Tensor:
-        """Λ, complex (N,)."""
+        """The eigenvalues λ, complex (N,)."""
         return from_planes(self.system().lam)
 
     def kernel(self, length: int) -> Tensor:
-        """The impulse response: (length, H, H), the gain of y_k for a unit in each feature of u_0."""
+        """The impulse response, (length, H, H): entry (k, i, j) is y_k's feature i for a unit impulse in feature j."""
         self._require_causal("kernel")
         return self.system().impulse_response(length)
 
     def to_dense(self) -> Dense:
-        """The same map as a real system with 2N states: the real parts, then the imaginary parts."""
+        """An equivalent real system with 2N states: the real parts, then the imaginary parts."""
         self._require_causal("to_dense")
         return self.system().dense()
 

@@ -1,9 +1,9 @@
-"""Fewer states for a trained LRU: balanced truncation, with an error bound, and a ranking by energy.
+"""Fewer states for a trained LRU: balanced truncation, with an error bound, and selection of states by energy.
 
-A layer without its D is the linear system x_k = Λ·x_{k-1} + B·u_k, y_k = Re[C·x_k]. The real and imaginary parts of x
-are the states of a real system. In coordinates where both of its Gramians are the same diagonal matrix, the diagonal
-holds the Hankel singular values σ: how strongly each state connects past inputs to future outputs. Without the
-states of the smallest σ, no input changes the output by more than twice their sum times the norm of the input.
+Without D a layer is the linear system x_k = Λ·x_{k-1} + B·u_k, y_k = Re[C·x_k]. The real and imaginary parts of x are
+the states of a real system. In balanced coordinates both of its Gramians are the same diagonal matrix, of the Hankel
+singular values σ; a σ measures how strongly a state connects past inputs to future outputs. If the states with the
+smallest σ are removed, the output changes by at most 2·Σσ (over the removed states) times the norm of the input.
 """
 
 from typing import Literal, NamedTuple, get_args
@@ -20,17 +20,17 @@ Method = Literal["balanced", "energy"]
 
 
 class Modes(NamedTuple):
-    """x_k = λ ⊙ x_{k-1} + B·u_k, y_k = Re[C·x_k], in complex128."""
+    """The system x_k = λ ⊙ x_{k-1} + B·u_k, y_k = Re[C·x_k], in complex128."""
 
     lam: Tensor  # (N,)
     B: Tensor  # (N, H)
-    C: Tensor  # (outputs, N); of a bidirectional layer, the outputs of both scans
+    C: Tensor  # (outputs, N); a bidirectional layer has the outputs of both scans
 
     def gramians(self) -> tuple[Tensor, Tensor]:
-        """Reachability P = Λ·P·Λ* + B·B* and observability Q = Λ*·Q·Λ + C*·C of the real system, (2N, 2N) each.
+        """The Gramians of the real system, (2N, 2N) each: P = Λ·P·Λ* + B·B* and Q = Λ*·Q·Λ + C*·C.
 
-        In the eigenvectors' basis both are quotients, entry by entry. The states of the real system are √2·Re x and
-        √2·Im x: a unitary change of coordinates from (x, conj x).
+        In the basis of eigenvectors each entry of P and Q is a quotient. The states of the real system are √2·Re x and
+        √2·Im x, a unitary change of coordinates from (x, conj x).
         """
         lam = torch.cat([self.lam, self.lam.conj()])
         B = torch.cat([self.B, self.B.conj()])
@@ -41,7 +41,7 @@ class Modes(NamedTuple):
         return (U @ P @ U.mH).real, (U @ Q @ U.mH).real
 
     def real(self) -> tuple[Tensor, Tensor, Tensor]:
-        """A, B and C of the real system with the states √2·Re x and √2·Im x."""
+        """A, B and C of the real system with states √2·Re x and √2·Im x."""
         re, im = torch.diag(self.lam.real), torch.diag(self.lam.imag)
         A = torch.cat([torch.cat([re, -im], dim=1), torch.cat([im, re], dim=1)])
         B = 2**0.5 * torch.cat([self.B.real, self.B.imag])
@@ -49,7 +49,7 @@ class Modes(NamedTuple):
         return A, B, C
 
     def gain(self, frequencies: int = 4096) -> Tensor:
-        """The largest gain from input to output, over a grid of frequencies and all phases of λ: a lower bound."""
+        """A lower bound on the gain from input to output: its maximum over a grid of frequencies and λ's phases."""
         grid = torch.linspace(0, torch.pi, frequencies, dtype=torch.float64, device=self.lam.device)
         grid = torch.cat([grid, self.lam.angle()])
         return torch.stack(
@@ -65,11 +65,11 @@ class Modes(NamedTuple):
 
 
 class Reduced(NamedTuple):
-    """A layer with fewer states, and what it costs."""
+    """A layer with fewer states, and the bound on its error."""
 
     layer: LRU
-    singular_values: Tensor  # all Hankel singular values of the layer before, (2N,), the largest first
-    bound: float  # on the norm of the change of the output, for an input of norm 1 in each direction
+    singular_values: Tensor  # the Hankel singular values of the original layer, (2N,), largest first
+    bound: float  # on the norm of the output's change, for an input of norm 1 in each direction
 
 
 def modes(layer: LRU) -> Modes:
@@ -83,13 +83,13 @@ def modes(layer: LRU) -> Modes:
 
 @torch.no_grad()
 def reduce(layer: LRU, states: int, *, by: Method = "balanced") -> Reduced:
-    """The layer with fewer complex states that computes nearly the same.
+    """A layer with fewer complex states that computes nearly the same function.
 
     Args:
         layer: an LRU or S5. The result is an LRU.
-        states: how many complex states to keep, at most `layer.d_state`.
-        by: `balanced`, truncation in balanced coordinates, or `energy`, which keeps the states that white noise drives
-            to the strongest outputs and leaves them as they were.
+        states: the number of complex states to keep, at most `layer.d_state`.
+        by: `balanced`: truncate in balanced coordinates. `energy`: keep the states whose outputs are strongest for
+            white noise, unchanged.
 
     Example:
         >>> smaller = reduce(LRU(64, 128), 32)
@@ -111,8 +111,8 @@ def reduce(layer: LRU, states: int, *, by: Method = "balanced") -> Reduced:
 
 
 def balanced(system: Modes) -> tuple[Tensor, Tensor, Tensor]:
-    """The Hankel singular values σ, the largest first, and the balancing change of coordinates: the rows of `left` and
-    the columns of `right` belong to the states of σ, up to the scale √σ."""
+    """(left, σ, right): the Hankel singular values σ, largest first, and the change to balanced coordinates: the rows
+    of `left` and the columns of `right`, each up to the scale √σ."""
     P, Q = (_square_root(gramian) for gramian in system.gramians())
     W, sigma, V = torch.linalg.svd(Q.mT @ P)
     return (Q @ W).mT, sigma, P @ V.mT
@@ -120,24 +120,24 @@ def balanced(system: Modes) -> tuple[Tensor, Tensor, Tensor]:
 
 @torch.no_grad()
 def reduce_to(layer: LRU, error: float) -> Reduced:
-    """The fewest states whose bound is at most `error` times the largest gain of the layer, by balanced truncation."""
+    """Balanced truncation to the fewest states whose error bound is at most `error` times the gain of the layer."""
     if not 0 < error < 1:
         raise wrong_value("error", "a part of the layer's gain, between 0 and 1", error)
     system = modes(layer)
     sigma = balanced(system)[1]
-    bounds = 2 * sigma.flip(0).cumsum(0).flip(0)  # without the states from this one on
+    bounds = 2 * sigma.flip(0).cumsum(0).flip(0)  # entry k: if state k and all later states are removed
     limit = error * system.gain()
     fewest = max(1, -(-int((bounds > limit).sum()) // 2))
-    for states in range(fewest, layer.d_state):  # real eigenvalues may take more
+    for states in range(fewest, layer.d_state):  # a real eigenvalue takes a complex state of its own
         if (smaller := reduce(layer, states)).bound <= limit:
             return smaller
     return reduce(layer, layer.d_state)
 
 
 def _truncated(system: Modes, left: Tensor, sigma: Tensor, right: Tensor, states: int) -> tuple[Modes, int]:
-    """The balanced system of at most so many complex states on the diagonal, and its number of real states.
+    """The balanced system with at most `states` complex states, made diagonal, and its number of real states.
 
-    A real eigenvalue takes a complex state of its own, a conjugate pair shares one.
+    A conjugate pair of eigenvalues is one complex state; a real eigenvalue takes a complex state of its own.
     """
     A, B, C = system.real()
     largest = min(2 * states, int((sigma > 1e-13 * sigma[0]).sum()))
@@ -157,7 +157,7 @@ def _truncated(system: Modes, left: Tensor, sigma: Tensor, right: Tensor, states
 
 
 def _strongest(system: Modes, states: int) -> tuple[Modes, float]:
-    """The states of the largest energy, and a bound on what the others did: the sum of their gains."""
+    """The states with the largest energy, and a bound on the error: the sum of the gains of the other states."""
     lam, B, C = system
     gains = B.norm(dim=1) * C.norm(dim=0)
     order = (gains / torch.sqrt(1 - lam.abs().square())).argsort(descending=True)
@@ -166,7 +166,7 @@ def _strongest(system: Modes, states: int) -> tuple[Modes, float]:
 
 
 def _layer_of(system: Modes, states: int, like: LRU) -> LRU:
-    """The LRU of a system, with states without input and output in the place of missing ones."""
+    """The system as an LRU with `states` states; states that the system lacks have no input and no output."""
     lam, B, C = system
     missing = states - len(lam)
     layer = LRU(
@@ -179,7 +179,7 @@ def _layer_of(system: Modes, states: int, like: LRU) -> LRU:
         dtype=like.B.dtype,
     )
     nu = F.pad(-lam.abs().clamp(1e-30, 1).log(), (0, missing), value=1.0)
-    theta = F.pad(lam.angle() % (2 * torch.pi), (0, missing)).clamp(min=1e-12)  # its logarithm is learned
+    theta = F.pad(lam.angle() % (2 * torch.pi), (0, missing)).clamp(min=1e-12)  # above 0, as log θ is a parameter
     layer._start_at(nu, theta)
     if layer.gamma_log is not None:
         B = B / torch.exp(layer.gamma_log[: len(lam)].double()).unsqueeze(1)
@@ -191,7 +191,7 @@ def _layer_of(system: Modes, states: int, like: LRU) -> LRU:
 
 
 def _square_root(gramian: Tensor) -> Tensor:
-    """F with F·Fᵀ = the Gramian, which rounding may leave with small negative eigenvalues."""
+    """F with F·Fᵀ = Gramian. Small negative eigenvalues, which come from rounding, count as 0."""
     values, vectors = torch.linalg.eigh(gramian)
     root: Tensor = vectors * values.clamp(min=0).sqrt()
     return root

@@ -18,19 +18,23 @@ STEP: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch
 
 
 class RNN(Core):
-    """The RNN that the paper starts from: A, B, C and D are matrices, with Glorot's variance 1/(number of inputs).
+    """The dense RNN with which the paper starts: x_k = σ(A·x_{k-1} + B·u_k), y_k = C·x_k + D·u_k.
+
+    A, B, C and D are matrices and start with Glorot's variance, 1/(number of inputs).
 
     Args:
         d_model: H, the number of features.
         d_state: N, the number of states.
-        nonlinearity: σ. `tanh` and `relu` run step by step in PyTorch's own kernel; `linear` runs in parallel, by
-            a few matrix products over the whole sequence.
-        radius: A starts as N(0, 1/N), whose eigenvalues fill the unit disk when N is large; but some lie outside it,
-            and the states of a linear recurrence grow without bound. Where the largest is above this radius, A is
-            scaled down to it; None leaves it as it was drawn.
-        bidirectional: a second recurrence runs from the end; A and B are shared, C reads both states.
+        nonlinearity: σ. `tanh` and `relu` run step by step in PyTorch's kernel; `linear` runs in parallel, as a few
+            matrix products over the whole sequence.
+        radius: the largest allowed |eigenvalue| of the initial A. Random entries of variance 1/N give some eigenvalues
+            outside the unit circle, with which the states of a linear recurrence grow without bound; A is then scaled
+            down. None: no limit.
+        bidirectional: add a second recurrence from the end. A and B are shared, C reads both states.
+        device: the device of the parameters.
+        dtype: the dtype of the parameters.
 
-    The state is (batch, N). Resets are for the linear recurrence only.
+    The state is (batch, N). Only the linear recurrence takes `resets`.
     """
 
     recurrent_names = ("A", "B")
@@ -67,7 +71,7 @@ class RNN(Core):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        inputs = (self.d_state, self.d_model, self.d_state, self.d_model)  # C reads each direction by itself
+        inputs = (self.d_state, self.d_model, self.d_state, self.d_model)  # N inputs of C for each direction
         for matrix, n in zip((self.A, self.B, self.C, self.D), inputs, strict=True):
             nn.init.normal_(matrix, std=n**-0.5)
         if self.radius is not None and self.A.device.type != "meta":
@@ -75,7 +79,7 @@ class RNN(Core):
             self.A.mul_(min(1.0, self.radius / largest))
 
     def eigenvalues(self) -> Tensor:
-        """Those of A, complex (N,)."""
+        """The eigenvalues of A, complex (N,)."""
         eigenvalues: Tensor = torch.linalg.eigvals(self.A.to(carry_dtype(self.A.dtype)))
         return eigenvalues
 
@@ -84,7 +88,7 @@ class RNN(Core):
         return f"{super().extra_repr()}, nonlinearity={self.nonlinearity!r}{radius}"
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
-        """D was a vector before it was a matrix: older weights have the diagonal."""
+        """Weights of early releases hold only the diagonal of D."""
         D = state_dict.get(f"{prefix}D")
         if isinstance(D, Tensor) and D.shape == (self.d_model,):
             state_dict[f"{prefix}D"] = torch.diag(D)
@@ -98,7 +102,7 @@ class RNN(Core):
         x = self._states(u, initial, resets)
         y = F.linear(x, self.C[:, : self.d_state])
         if self.bidirectional:
-            if resets is not None:  # a cut before step k comes, from the end, before step k-1
+            if resets is not None:  # from the end, a reset at step k cuts the link into step k-1
                 resets = F.pad(resets, (0, 1))[:, 1:].flip(1)
             x = self._states(u.flip(1), torch.zeros_like(initial), resets).flip(1)
             y = y + F.linear(x, self.C[:, self.d_state :])
@@ -126,8 +130,8 @@ class RNN(Core):
 def linear_scan(v: Tensor, A: Tensor, initial: Tensor, resets: Tensor | None = None) -> Tensor:
     """x_k = A·x_{k-1} + v_k by about 2·log₂(length) matmuls, with twice the FLOPs of the sequential recurrence.
 
-    Two steps are one with A²: x_{k+1} = A²·x_{k-1} + (A·v_k + v_{k+1}). That gives every second state from a scan of
-    half the length, and one product more the states between them.
+    Two steps make one step with A²: x_{k+1} = A²·x_{k-1} + (A·v_k + v_{k+1}). A scan of half the length gives every
+    second state, and one more matmul gives the states between them.
 
     Args:
         v: (batch, length, N); A: (N, N); initial: (batch, N); resets: bool (batch, length, 1).
@@ -145,7 +149,7 @@ def linear_scan(v: Tensor, A: Tensor, initial: Tensor, resets: Tensor | None = N
     first, second = _pairs(v)
     cut_first, cut_second = (None, None) if resets is None else _pairs(resets)
     cut = None if cut_first is None or cut_second is None else cut_first | cut_second
-    with torch.autocast(v.device.type, enabled=False):  # the error of a power doubles with each squaring
+    with torch.autocast(v.device.type, enabled=False):  # each squaring doubles the relative error
         squared = A @ A
     later = linear_scan(second + times_A(first, cut_second), squared, initial, cut)
     earlier = first + times_A(torch.cat([initial.unsqueeze(1), later[:, :-1]], dim=1), cut_first)
@@ -153,6 +157,6 @@ def linear_scan(v: Tensor, A: Tensor, initial: Tensor, resets: Tensor | None = N
 
 
 def _pairs(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The steps 0, 2, 4, ... and 1, 3, 5, ...; a last one without a partner gets an empty one."""
+    """The steps 0, 2, 4, ... and 1, 3, 5, ...; an odd number of steps is padded with zeros."""
     x = F.pad(x, (0, 0, 0, x.shape[1] % 2))
     return x[:, ::2], x[:, 1::2]

@@ -1,18 +1,19 @@
-"""S4: one state-space model a feature, diagonal plus low rank, with its kernel from the generating function.
+"""S4: a state-space model for each feature, with a transition matrix that is diagonal plus low rank.
 
-ẋ = A·x + B·u, y = C·x + D·u with A = diag(a) - p·p*, discretized by the bilinear rule:
+Each feature has ẋ = A·x + B·u, y = C·x + D·u with A = diag(a) - p·p*, discretized by the bilinear rule:
 
     Ā = (I - Δ/2·A)⁻¹·(I + Δ/2·A),  B̄ = (I - Δ/2·A)⁻¹·Δ·B
 
-For z with z^L = 1 the first L steps of the kernel K_k = C·Ā^k·B̄ have the sum
+The convolution kernel is K_k = C·Ā^k·B̄. For z with z^L = 1 its generating function is
 
     Σ_k K_k·z^k = C·(I - Ā^L)·(I - z·Ā)⁻¹·B̄ = C̃·(2(1 - z) - Δ(1 + z)·A)⁻¹·2Δ·B,  C̃ = C·(I - Ā^L)
 
-where the matrix is diagonal plus rank one: its inverse follows by Woodbury's identity from Cauchy products,
-Σ_n v_n/(2(1 - z) - Δ(1 + z)·a_n). At the L roots of unity the sum is the Fourier transform of the kernel.
+The matrix in the second form is diagonal plus rank one. By Woodbury's identity its inverse follows from Cauchy
+products, Σ_n v_n/(2(1 - z) - Δ(1 + z)·a_n). At the L roots of unity the generating function is the discrete Fourier
+transform of the kernel.
 
-States come in conjugate pairs of which one is kept, so sums over all states are twice a real part. Complex numbers are
-planes, the two parts along the first dimension; features do not meet.
+States come in conjugate pairs, of which one is stored, so that sums over all states are twice a real part. Complex
+numbers are planes along the first dimension.
 """
 
 import math
@@ -32,28 +33,30 @@ from linrnn.recurrence import torch_func
 from linrnn.recurrence.op import carry_dtype
 from linrnn.util.errors import check_integer
 
-LEVELS = 7  # the final state is computed over chunks of 2^7 steps
-CAUCHY_ELEMENTS = 2**24  # of the Cauchy matrix that are there at once
+LEVELS = 7  # the final state is computed in chunks of 2^LEVELS steps
+CAUCHY_ELEMENTS = 2**24  # the largest part of the Cauchy matrix in memory at a time
 
 
 class S4(Core):
-    """S4, from HiPPO-LegS: an SSM a feature with A = diag(a) - p·p*, its own step size Δ, and the bilinear rule.
+    """S4: a state-space model for each feature, A = diag(a) - p·p*, with a step size Δ and the bilinear rule.
 
-    Re a = -exp(a_re_log) is negative, so that A is stable whatever is learned: all of a, p, B, C, D and Δ. B starts at
-    HiPPO's values, with real and imaginary parts between -2 and 2.
+    a, p, B, C, D and Δ are learned. Re a = -exp(a_re_log) is negative for all parameter values, so that A is stable.
+    The initial values are those of HiPPO-LegS; the parts of B are clamped to -2 ... 2.
 
     Args:
         d_model: H, the number of features.
-        d_state: N, the number of complex states of each feature, of 2N that come in conjugate pairs.
-        dt_min: the smallest Δ at the start; Δ starts log-uniformly distributed.
-        dt_max: the largest Δ at the start.
-        bidirectional: a second convolution runs from the end; only C is its own.
+        d_state: N, the number of complex states of each feature; each stands for a conjugate pair.
+        dt_min: the smallest initial Δ. Initial Δ are log-uniformly distributed over the features.
+        dt_max: the largest initial Δ.
+        bidirectional: add a second convolution from the end, with a C of its own; all else is shared.
+        device: the device of the parameters.
+        dtype: the dtype of the parameters.
 
-    The state is (batch, 2, H, N), the real and imaginary parts, in float32 or better. There are no resets: a
-    convolution cannot cut sequences, and the dense Ā has no cheap scan.
+    The state is (batch, 2, H, N), the real and imaginary parts, in float32 or better. S4 takes no `resets`: it runs as
+    a convolution, which cannot cut sequences, and a scan with the dense Ā would be expensive.
 
     Example:
-        >>> layer = S4(64, 32)
+        >>> layer = linrnn.S4(64, 32)
         >>> y, state = layer(torch.randn(8, 1000, 64))
         >>> y_next, state = layer.step(torch.randn(8, 64), state)
     """
@@ -102,17 +105,17 @@ class S4(Core):
         nn.init.normal_(self.D)
 
     def eigenvalues(self) -> Tensor:
-        """The eigenvalues of Ā, complex (2·H·N,): both of each pair, feature by feature.
+        """The eigenvalues of Ā, complex (2·H·N,): both of each conjugate pair, feature by feature.
 
-        Computed numerically for each feature, which is slow for many states. A is far from normal, so that single
-        eigenvalues are exact to a few digits only.
+        They are computed numerically, which is slow for many states. A is far from normal, so that an eigenvalue is
+        accurate to a few digits only.
         """
         A = dense(self._system())
         eigenvalues: Tensor = torch.linalg.eigvals(A.double().cpu()).flatten()
         return eigenvalues.to(A.device, torch.promote_types(A.dtype, torch.complex64))
 
     def kernel(self, length: int) -> Tensor:
-        """The impulse response: (length, H, H), what y_k gains for a unit in each feature of u_0; a diagonal matrix."""
+        """The impulse response, (length, H, H): entry (k, i, i) is y_k's feature i for a unit impulse in feature i."""
         self._require_causal("kernel")
         check_integer("length", length, 0)
         system = System(*(planes.double() for planes in self._system()))
@@ -122,10 +125,10 @@ class S4(Core):
         return torch.diag_embed(K.T).to(self.D.dtype)
 
     def to_dense(self) -> Dense:
-        """The same map as a real system with 2·H·N states: for each feature the real parts, then the imaginary ones."""
+        """An equivalent real system with 2·H·N states: for each feature the real parts, then the imaginary parts."""
         self._require_causal("to_dense")
         system = self._system()
-        B = torch.block_diag(*_join(_into(system)).unsqueeze(-1))
+        B = torch.block_diag(*_join(_discrete_B(system)).unsqueeze(-1))
         return Dense(torch.block_diag(*dense(system)), B, torch.block_diag(*_rows(system.c)[0]), torch.diag(self.D))
 
     def extra_repr(self) -> str:
@@ -139,7 +142,7 @@ class S4(Core):
         return y.to(output_dtype(u, carry)), final
 
     def _convolved(self, u: Tensor, state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        L, system = int(u.shape[1]), self._system()  # the number of squarings is that of one length
+        L, system = int(u.shape[1]), self._system()  # int: the number of squarings depends on the length
         squares = _squares(system, L)
         delta = system.delta.unsqueeze(-1)
         y: Tensor = convolve(u, _responses(system, squares, L, 2 * delta * system.b.unsqueeze(1)))
@@ -167,7 +170,7 @@ class S4(Core):
 
 
 class System(NamedTuple):
-    """In continuous time."""
+    """The parameters in continuous time, in the dtype of states."""
 
     a: Tensor  # (2, H, N)
     p: Tensor  # (2, H, N)
@@ -177,13 +180,13 @@ class System(NamedTuple):
 
 
 def _times_A(system: System, x: Tensor) -> Tensor:
-    """A·x for x of (2, batch, H, N): over all states p*·x is twice the real part over those kept."""
+    """A·x for x (2, batch, H, N). p*·x over all states is twice the real part of the sum over the stored states."""
     a, p = system.a.unsqueeze(1), system.p.unsqueeze(1)
     return times(a, x) - 2 * p * (p * x).sum((0, 3)).unsqueeze(-1)
 
 
 def _solve(system: System, x: Tensor) -> Tensor:
-    """(I - Δ/2·A)⁻¹·x, in O(N) by Woodbury's identity."""
+    """(I - Δ/2·A)⁻¹·x in O(N), by Woodbury's identity."""
     delta = system.delta.unsqueeze(-1)
     diagonal = -delta / 2 * system.a.unsqueeze(1)
     diagonal = torch.stack([1 + diagonal[0], diagonal[1]])
@@ -199,13 +202,13 @@ def _step(system: System, x: Tensor, u: Tensor) -> Tensor:
     return _solve(system, x + delta / 2 * _times_A(system, x) + delta * system.b.unsqueeze(1) * u.unsqueeze(-1))
 
 
-def _into(system: System) -> Tensor:
+def _discrete_B(system: System) -> Tensor:
     """B̄, (2, H, N)."""
     return _solve(system, (system.delta.unsqueeze(-1) * system.b).unsqueeze(1)).squeeze(1)
 
 
 def dense(system: System) -> Tensor:
-    """Ā as real matrices (H, 2N, 2N) on the real and imaginary parts of states, by what it does to each of them."""
+    """Ā as real matrices (H, 2N, 2N) on the real and imaginary parts of states, column by column."""
     H, N = system.a.shape[1:]
     basis = torch.eye(2 * N, dtype=system.a.dtype, device=system.a.device).view(2 * N, 2, 1, N)
     columns = _step(system, basis.movedim(1, 0).expand(2, 2 * N, H, N), system.delta.new_zeros(2 * N, H))
@@ -213,17 +216,17 @@ def dense(system: System) -> Tensor:
 
 
 def _join(x: Tensor) -> Tensor:
-    """(2, ..., N) to (..., 2N): the real parts, then the imaginary ones."""
+    """(2, ..., N) to (..., 2N): the real parts, then the imaginary parts."""
     return x.movedim(0, -2).flatten(-2)
 
 
 def _rows(c: Tensor) -> Tensor:
-    """C as real rows (directions, H, 1, 2N) that read the real and imaginary parts of states."""
+    """C as real rows (directions, H, 1, 2N) on the real and imaginary parts of states."""
     return _join(2 * ssm.conj(c)).unsqueeze(-2)
 
 
 def _squares(system: System, length: int) -> list[Tensor]:
-    """Ā, Ā², Ā⁴, ... for all binary digits of numbers up to `length`, (H, 2N, 2N) each."""
+    """Ā, Ā², Ā⁴, ..., one for each binary digit of `length`, (H, 2N, 2N) each."""
     squares = [dense(system)]
     while len(squares) < length.bit_length():
         squares.append(squares[-1] @ squares[-1])
@@ -231,21 +234,22 @@ def _squares(system: System, length: int) -> list[Tensor]:
 
 
 def _responses(system: System, squares: list[Tensor], length: int, w: Tensor) -> Tensor:
-    """C·Ā^k·x for k < length, where w = (2 - Δ·A)·x: 2Δ·B for the kernel, (2 + Δ·A)·x_0 for what a state gives.
+    """C·Ā^k·x for k < length, given w = (2 - Δ·A)·x.
 
     Args:
-        w: (2, batch, H, N), with a batch of 1 where there are two directions.
+        w: (2, batch, H, N), with a batch of 1 for two directions. 2Δ·B gives the kernel; (2 + Δ·A)·x_0 gives the
+            contribution of an initial state x_0.
 
     Returns:
         (batch or directions, H, length).
     """
     if length == 0:
         return w.new_zeros(max(w.shape[1], system.c.shape[1]), w.shape[2], 0)
-    far = rows = _rows(system.c)
+    C_powers = rows = _rows(system.c)
     for k in range(length.bit_length()):
         if length >> k & 1:
-            far = far @ squares[k]
-    c = ssm.conj((rows - far).squeeze(-2).unflatten(-1, (2, -1)).movedim(-2, 0)) / 2  # C̃ = C·(I - Ā^L)
+            C_powers = C_powers @ squares[k]
+    c = ssm.conj((rows - C_powers).squeeze(-2).unflatten(-1, (2, -1)).movedim(-2, 0)) / 2  # C̃ = C·(I - Ā^L)
 
     p, delta = system.p.unsqueeze(1), system.delta.unsqueeze(-1)
     p_conj = ssm.conj(p)
@@ -258,18 +262,18 @@ def _responses(system: System, squares: list[Tensor], length: int, w: Tensor) ->
 
 
 def _final(u: Tensor, system: System, squares: list[Tensor], state: Tensor | None, lengths: Tensor | None) -> Tensor:
-    """The state after the last valid step, (batch, 2, H, N): matrix products inside chunks, one carry a chunk."""
+    """The state after the last valid step, (batch, 2, H, N): matmuls inside chunks, then a loop over chunks."""
     (batch, L, H), N = u.shape, system.a.shape[2]
     if lengths is not None:
         u = ssm.right_aligned(u, lengths)
     levels = min(LEVELS, len(squares) - 1)
-    into = _join(_into(system)).unsqueeze(1)  # Ā^j·B̄ of all j in a chunk, (H, chunk, 2N)
+    B_powers = _join(_discrete_B(system)).unsqueeze(1)  # Ā^j·B̄ for all j in a chunk, (H, chunk, 2N)
     for square in squares[:levels]:
-        into = torch.cat([into, into @ square.mT], dim=1)
+        B_powers = torch.cat([B_powers, B_powers @ square.mT], dim=1)
     chunk = 2**levels
     chunks = -(-L // chunk)
     inside = F.pad(u, (0, 0, chunks * chunk - L, 0)).unflatten(1, (chunks, chunk)).permute(3, 1, 0, 2).contiguous()
-    ends = (inside.flatten(1, 2) @ into.flip(1)).view(H, chunks, batch, 2 * N)
+    ends = (inside.flatten(1, 2) @ B_powers.flip(1)).view(H, chunks, batch, 2 * N)
     x: Tensor = ends.new_zeros(H, batch, 2 * N)
     for end in ends.unbind(1):
         x = x @ squares[levels].mT + end
@@ -279,7 +283,7 @@ def _final(u: Tensor, system: System, squares: list[Tensor], state: Tensor | Non
 
 
 def _advanced(x: Tensor, squares: list[Tensor], steps: int | Tensor) -> Tensor:
-    """Ā^steps·x for x of (H, batch, 2N), by the binary digits of the number of steps, which may differ in a batch."""
+    """Ā^steps·x for x (H, batch, 2N); `steps` may differ within the batch. One product for each binary digit."""
     for k, square in enumerate(squares):
         if isinstance(steps, Tensor):
             x = torch.where((steps >> k & 1).bool().unsqueeze(-1), x @ square.mT, x)
@@ -289,15 +293,15 @@ def _advanced(x: Tensor, squares: list[Tensor], steps: int | Tensor) -> Tensor:
 
 
 def _roots(length: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """2(1 - z) and 1 + z at the roots of unity z = exp(-2πi·l/L), l = 0 ... L/2, as planes (2, L/2 + 1)."""
+    """2(1 - z) and 1 + z at the roots of unity z = exp(-2πi·l/L) for l = 0 ... L/2, as planes (2, L/2 + 1)."""
     half = math.pi / length * torch.arange(length // 2 + 1, dtype=torch.float64, device=like.device)
     cos, sin = torch.cos(half), torch.sin(half)
-    less, more = torch.stack([sin * sin, sin * cos]), torch.stack([cos * cos, -sin * cos])
-    return (4 * less).to(like.dtype), (2 * more).to(like.dtype)
+    difference, total = torch.stack([sin * sin, sin * cos]), torch.stack([cos * cos, -sin * cos])
+    return (4 * difference).to(like.dtype), (2 * total).to(like.dtype)
 
 
 def cauchy(v: Tensor, a: Tensor, length: int) -> Tensor:
-    """Σ_n v_n/(2(1 - z) - (1 + z)·a_n) over all states, those kept and their conjugates, at the roots of unity z.
+    """Σ_n v_n/(2(1 - z) - (1 + z)·a_n) at the roots of unity z, over the stored states and their conjugates.
 
     Args:
         v: (2, batch, H, N); a: (2, H, N).
@@ -322,7 +326,7 @@ _cauchy = torch.library.custom_op("linrnn::cauchy", _sums, mutates_args=())
 
 @torch.library.custom_op("linrnn::cauchy_backward", mutates_args=())
 def cauchy_backward(grad: Tensor, v: Tensor, a: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """The gradients of v and a. The matrix is made again: it is larger than all that is kept."""
+    """The gradients of v and a. The Cauchy matrix is computed again, since it would be too large to store."""
     grads_v, grads_a, done = [], [], 0
     for v_part, R, R_conj, t in _cauchy_matrices(v, a, length):
         H = len(v_part)
@@ -330,14 +334,15 @@ def cauchy_backward(grad: Tensor, v: Tensor, a: Tensor, length: int) -> tuple[Te
         done += H
         g_conj, v_adjoint = g.conj_physical(), v_part.conj_physical().mT
         grads_v.append((g @ R.conj_physical().mT + g_conj @ R_conj.mT).movedim(0, 1))
-        ahead, behind = v_adjoint @ g, v_adjoint @ g_conj
-        grads_a.append((ahead * (t * R * R).conj_physical() + behind * t * R_conj * R_conj).sum(-1))
+        vg, vg_conj = v_adjoint @ g, v_adjoint @ g_conj
+        grads_a.append((vg * (t * R * R).conj_physical() + vg_conj * t * R_conj * R_conj).sum(-1))
     grad_v, grad_a = torch.cat(grads_v, dim=1), torch.cat(grads_a)
     return torch.stack([grad_v.real, grad_v.imag]), torch.stack([grad_a.real, grad_a.imag])
 
 
 def _cauchy_matrices(v: Tensor, a: Tensor, length: int) -> Any:
-    """For some features at a time: v (H, batch, N), the matrices of a and of its conjugates (H, N, L/2 + 1); 1 + z."""
+    """Yields, for a few features at a time: v (H, batch, N), the Cauchy matrices of a and of conj(a), (H, N, L/2 + 1)
+    each, and 1 + z."""
     s, t = (torch.complex(*planes) for planes in _roots(length, v))
     features = max(1, CAUCHY_ELEMENTS // (a.shape[2] * len(s)))
     v_features, a_features = torch.complex(*v).movedim(0, 1).split(features), torch.complex(*a).split(features)
@@ -347,7 +352,7 @@ def _cauchy_matrices(v: Tensor, a: Tensor, length: int) -> Any:
 
 
 def inverse_fft(x: Tensor, length: int) -> Tensor:
-    """Real (..., length) of planes (2, ..., length/2 + 1)."""
+    """The real inverse Fourier transform, from planes (2, ..., length/2 + 1) to (..., length)."""
     result: Tensor = (_transform if torch_func.active() else _inverse_fft)(x, length)
     return result
 
@@ -368,7 +373,7 @@ def inverse_fft_backward(grad: Tensor) -> Tensor:
     if grad.numel() == 0:
         return grad.new_zeros(2, *grad.shape[:-1], length // 2 + 1)
     transform = torch.fft.rfft(grad) / length
-    transform[..., 1 : (length + 1) // 2] *= 2  # they stand for their conjugates as well
+    transform[..., 1 : (length + 1) // 2] *= 2  # each stands for itself and its conjugate
     return torch.stack([transform.real, transform.imag])
 
 

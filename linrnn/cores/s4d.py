@@ -1,4 +1,4 @@
-"""S4D: one diagonal state-space model a feature, with S4's structured spectrum and a learned step size."""
+"""S4D: a diagonal state-space model for each feature, with S4's initial spectrum and a learned step size."""
 
 from typing import Literal
 
@@ -14,32 +14,34 @@ InputMultiplier = Literal["exact", "first_order"]
 
 
 class S4D(ssm.DiagonalSSM):
-    """S4D, and with its switches the ablations of the paper's section on S4.
+    """S4D. Its options give the ablations of the paper's section on S4.
 
-    Each feature is an SSM of its own, ẋ = a ⊙ x + B·u, y = 2·Re[C·x] + D·u, discretized with its own step size Δ:
+    Each feature is a state-space model ẋ = a ⊙ x + B·u, y = 2·Re[C·x] + D·u, discretized with its own step size Δ:
 
         x_k = λ ⊙ x_{k-1} + B̄·u_k,  zoh: λ = exp(Δa), B̄ = (exp(Δa) - 1)/a·B
                                     bilinear: λ = (1 + Δa/2)/(1 - Δa/2), B̄ = Δ/(1 - Δa/2)·B
 
-    Re a = -exp(a_re_log) is negative whatever is learned. B starts at 1, with `legs` at HiPPO's
-    values with parts between -2 and 2, and is learned, as C, D, a and Δ are.
+    a, B, C, D and Δ are learned. Re a = -exp(a_re_log) is negative for all parameter values. B starts at 1; with
+    `init="legs"` it starts at HiPPO's values, whose parts are clamped to -2 ... 2.
 
     Args:
         d_model: H, the number of features.
-        d_state: N, the number of complex states of each feature, of 2N that come in conjugate pairs.
-        init: the spectrum it starts from: `lin`, `inv` or `legs`, as in `linrnn.spectrum.s4d`.
-        discretization: `zoh` or `bilinear`.
-        input_multiplier: `exact`, B̄ as above; `first_order`, its expansion Δ·B.
-        decoupled: the Δ of B̄ is a parameter of its own, which starts equal to that of λ.
-        dt_min: the smallest Δ at the start; Δ starts log-uniformly distributed.
-        dt_max: the largest Δ at the start.
-        bidirectional: a second convolution runs from the end; only C is its own.
+        d_state: N, the number of complex states of each feature; each stands for a conjugate pair.
+        init: the initial spectrum: `lin`, `inv` or `legs`, as in `linrnn.spectrum.s4d`.
+        discretization: `zoh` (zero-order hold) or `bilinear`.
+        input_multiplier: `exact`: B̄ as above; `first_order`: Δ·B instead.
+        decoupled: B̄ has a Δ of its own, which starts at the Δ of λ.
+        dt_min: the smallest initial Δ. Initial Δ are log-uniformly distributed over the features.
+        dt_max: the largest initial Δ.
+        bidirectional: add a second convolution from the end, with a C of its own; all else is shared.
+        device: the device of the parameters.
+        dtype: the dtype of the parameters.
 
     The state is (batch, 2, H, N), the real and imaginary parts, in float32 or better. With `resets` the states of all
-    steps are computed, 2·H·N numbers a step: much more memory than without.
+    steps are stored, 2·H·N numbers per step, which takes much more memory.
 
     Example:
-        >>> layer = S4D(64, 32, init="legs")
+        >>> layer = linrnn.S4D(64, 32, init="legs")
         >>> y, state = layer(torch.randn(8, 1000, 64))
         >>> y_next, state = layer.step(torch.randn(8, 64), state)
     """

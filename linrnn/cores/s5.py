@@ -1,4 +1,4 @@
-"""S5: one diagonal state-space model for all features, on the same scan as the LRU."""
+"""S5: one diagonal state-space model for all features, computed by the scan of the LRU."""
 
 from collections.abc import Mapping
 
@@ -20,23 +20,25 @@ class S5(LRU):
         x_k = λ ⊙ x_{k-1} + β ⊙ (B·u_k),  zoh: λ = exp(Δa), β = (exp(Δa) - 1)/a
                                           bilinear: λ = (1 + Δa/2)/(1 - Δa/2), β = Δ/(1 - Δa/2)
 
-    As a map it is an LRU with another parameterization, and it runs as one. It starts from HiPPO-LegS without its
-    low-rank part, in `blocks` equal blocks; B and C start as random matrices with variance 1/2N, as published, taken
-    into the eigenvectors' basis. Re a = -exp(a_re_log) is negative whatever is learned.
+    S5 computes the same map as an LRU with another parameterization. The initial a are the eigenvalues of HiPPO-LegS
+    without its low-rank part, in `blocks` equal blocks. B and C start as random matrices of variance 1/2N, as
+    published, in the basis of eigenvectors. Re a = -exp(a_re_log) is negative for all parameter values.
 
     Args:
         d_model: H, the number of features.
-        d_state: N, the number of complex states, of 2N that come in conjugate pairs.
-        blocks: of HiPPO-LegS on the diagonal, each with N/blocks of the states.
+        d_state: N, the number of complex states; each stands for a conjugate pair.
+        blocks: the number of blocks of HiPPO-LegS on the initial diagonal, of N/blocks states each.
         discretization: `zoh` (zero-order hold) or `bilinear`.
-        dt_min: the smallest Δ at the start; Δ starts log-uniformly distributed.
-        dt_max: the largest Δ at the start.
-        bidirectional: a second scan runs from the end; it has a C of its own, the rest is shared.
+        dt_min: the smallest initial Δ. Initial Δ are log-uniformly distributed over the states.
+        dt_max: the largest initial Δ.
+        bidirectional: add a second scan from the end, with a C of its own; all else is shared.
+        device: the device of the parameters.
+        dtype: the dtype of the parameters.
 
     The state is (batch, 2, N), the real and imaginary parts, in float32 or better.
 
     Example:
-        >>> layer = S5(64, 128, blocks=8)
+        >>> layer = linrnn.S5(64, 128, blocks=8)
         >>> y, state = layer(torch.randn(8, 1000, 64))
         >>> y_next, state = layer.step(torch.randn(8, 64), state)
     """
@@ -54,7 +56,7 @@ class S5(LRU):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        Core.__init__(self, d_model, d_state, bidirectional)  # the LRU's own would make the parameters of a ring
+        Core.__init__(self, d_model, d_state, bidirectional)  # LRU.__init__ would make the parameters of an LRU
         ssm.check_choice("discretization", discretization, ssm.Discretization)
         ssm.check_step_sizes(dt_min, dt_max)
         check_integer("blocks", blocks, 1)

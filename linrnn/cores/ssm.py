@@ -1,7 +1,7 @@
-"""State-space models: HiPPO's matrix, discretization, and layers of one diagonal SSM a feature.
+"""State-space models (SSMs): HiPPO's matrix, discretization, and the base class of layers with an SSM for each feature.
 
-Continuous time, ẋ = A·x + B·u, becomes x_k = Ā·x_{k-1} + B̄·u_k with a step size Δ. The systems are real: their states
-come in conjugate pairs, of which the layers keep one each, so that y = 2·Re[C·x].
+A system in continuous time, ẋ = A·x + B·u, is discretized with a step size Δ to x_k = Ā·x_{k-1} + B̄·u_k. The systems
+are real, so that their states come in conjugate pairs. Layers store one state of each pair, and y = 2·Re[C·x].
 """
 
 import math
@@ -22,52 +22,52 @@ from linrnn.recurrence.planes import from_planes, multiply
 from linrnn.util.errors import check_integer, wrong_value
 
 Discretization = Literal["zoh", "bilinear"]
-B_BOUND = 2.0
-STRIDE = 128  # powers of λ up to this one are stored; higher powers are products of two
+B_BOUND = 2.0  # on the real and imaginary parts of the initial B
+STRIDE = 128  # λ^0 ... λ^STRIDE are stored; a higher power is the product of two powers
 
 
 def hippo_legs(n: int) -> tuple[Tensor, Tensor]:
-    """HiPPO-LegS, A (n, n) and B (n,) in float64: the state holds the past's coefficients in Legendre polynomials."""
+    """A (n, n) and B (n,) of HiPPO-LegS in float64. The state holds the Legendre coefficients of the past input."""
     k = torch.arange(n, dtype=torch.float64)
     B = torch.sqrt(2 * k + 1)
     return -torch.tril(torch.outer(B, B), diagonal=-1) - torch.diag(k + 1), B
 
 
 class LegS(NamedTuple):
-    """HiPPO-LegS of 2n states in the basis where it is diagonal plus rank one; of each conjugate pair one is kept.
+    """HiPPO-LegS of 2n states in the basis in which it is diagonal plus rank one; one state of each conjugate pair.
 
-    A = V·(diag(a) - p·p*)·V* over all 2n columns, where V is unitary, and B = V·b.
+    With the conjugate columns too, V is unitary, A = V·(diag(a) - p·p*)·V* and B = V·b.
     """
 
-    a: Tensor  # (n,), Re a = -1/2, and Im a > 0 falls
+    a: Tensor  # (n,), Re a = -1/2, Im a > 0 in descending order
     V: Tensor  # (2n, n)
     p: Tensor  # (n,)
     b: Tensor  # (n,)
 
 
 def legs(n: int) -> LegS:
-    """In complex128. A + p·p* is -1/2 plus a skew-symmetric matrix, which has orthogonal eigenvectors."""
+    """`LegS` in complex128. A + p·p* is -1/2 plus a skew-symmetric matrix, which has orthogonal eigenvectors."""
     A, B = hippo_legs(2 * n)
     p = torch.sqrt(torch.arange(2 * n, dtype=torch.float64) + 0.5)
     skew = A + torch.outer(p, p) + torch.eye(2 * n, dtype=torch.float64) / 2
     imag, V = torch.linalg.eigh(-1j * skew)
     imag, V = imag[n:].flip(0), V[:, n:].flip(1)
-    V = V * V[0].conj() / V[0].abs()  # phases as published: the first entries are real
+    V = V * V[0].conj() / V[0].abs()  # the first entries are real, as in the published code
     inverse = V.mH
     return LegS(torch.complex(torch.full_like(imag, -0.5), imag), V, inverse @ p.to(V.dtype), inverse @ B.to(V.dtype))
 
 
 def initial_B(n: int, init: spectrum.S4DInit) -> Tensor:
-    """Where B starts, planes (2, n): 1, and for `legs` HiPPO's B with its parts between -2 and 2, as published.
+    """The initial B, planes (2, n): 1, or for `legs` HiPPO's B with its parts clamped to ±B_BOUND, as published.
 
-    Without the bounds B is about 1.3·n at the lowest frequency.
+    Unclamped, B is about 1.3·n at the lowest frequency.
     """
     b = legs(n).b if init == "legs" else torch.ones(n, dtype=torch.complex128)
     return torch.stack([b.real, b.imag]).clamp(-B_BOUND, B_BOUND)
 
 
 def discretize(z: Tensor, method: Discretization) -> tuple[Tensor, Tensor]:
-    """Of z = Δ·a: λ, and what Δ·B is multiplied by; all as planes, the two parts along the first dimension.
+    """λ and the factor f of B̄ = f·Δ·B, for z = Δ·a; all are planes along the first dimension.
 
     zoh: exp(z) and (exp(z) - 1)/z, exact for an input that is constant between steps.
     bilinear: (1 + z/2)/(1 - z/2) and 1/(1 - z/2), the trapezoidal rule.
@@ -82,23 +82,23 @@ def discretize(z: Tensor, method: Discretization) -> tuple[Tensor, Tensor]:
 
 
 def times(a: Tensor, b: Tensor) -> Tensor:
-    """The complex product, of planes along the first dimension."""
+    """The complex product; planes are along the first dimension."""
     return torch.stack([a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]])
 
 
 def divide(a: Tensor, b: Tensor) -> Tensor:
-    """The complex quotient, of planes along the first dimension."""
+    """The complex quotient; planes are along the first dimension."""
     scale = b.square().sum(0)
     return torch.stack([a[0] * b[0] + a[1] * b[1], a[1] * b[0] - a[0] * b[1]]) / scale
 
 
 def conj(z: Tensor) -> Tensor:
-    """Of planes along the first dimension. Re[c·x] is the sum over conj(c) and x of the products of their planes."""
+    """The complex conjugate; planes are along the first dimension. Re[c·x] is the inner product of conj(c) and x."""
     return torch.stack([z[0], -z[1]])
 
 
 def sample_step_sizes(n: int, dt_min: float, dt_max: float) -> Tensor:
-    """log Δ for Δ log-uniform between the two, float64 (n,)."""
+    """log Δ for Δ log-uniform between dt_min and dt_max, float64 (n,)."""
     low, high = math.log(dt_min), math.log(dt_max)
     return low + (high - low) * torch.rand(n, dtype=torch.float64, device="cpu")
 
@@ -116,33 +116,33 @@ def check_choice(name: str, came: object, choices: object) -> None:
 
 
 def right_aligned(u: Tensor, lengths: Tensor) -> Tensor:
-    """Each sequence rotated, so that its last step before the padding is at the end."""
+    """Each sequence rotated so that its last step before the padding is the last step."""
     L = u.shape[1]
     index = (torch.arange(L, device=u.device) + lengths.unsqueeze(1)) % max(L, 1)
     return u.gather(1, index.unsqueeze(-1).expand_as(u))
 
 
 class DiagonalSSM(Core):
-    """One diagonal SSM a feature: x_k = λ ⊙ x_{k-1} + b·u_k, y_k = 2·Re[c·x_k] + d·u_k, with N complex λ, b and c each.
+    """A diagonal SSM for each feature: x_k = λ ⊙ x_{k-1} + b·u_k, y_k = 2·Re[c·x_k] + d·u_k, with N complex λ, b, c.
 
-    A subclass gives λ and b (`_system`) and makes the parameters C, (1 or 2 directions, 2, H, N), and D. Whole
-    sequences are convolutions with the kernel 2·Re[c·λ^k·b], by the FFT; with resets they are scans of all H·N states.
-    The state is (batch, 2, H, N), the real and imaginary parts, in float32 or better.
+    A subclass computes λ and b (`_system`) and makes the parameters C, (directions, 2, H, N), and D. Whole sequences
+    are convolutions with the kernel 2·Re[c·λ^k·b], by the FFT; with `resets` they are scans of all H·N states. The
+    state is (batch, 2, H, N), the real and imaginary parts, in float32 or better.
     """
 
     C: nn.Parameter
     takes_resets = takes_both_directions = True
 
     def _system(self) -> tuple[Tensor, Tensor]:
-        """λ and b as planes (2, H, N), in the type in which the state is carried."""
+        """λ and b as planes (2, H, N), in the dtype of states."""
         raise NotImplementedError
 
     def eigenvalues(self) -> Tensor:
-        """Λ in discrete time, complex (H·N,): those of the first feature, then of the second, ..."""
+        """The eigenvalues λ in discrete time, complex (H·N,), feature by feature."""
         return from_planes(self._system()[0].flatten(1))
 
     def kernel(self, length: int) -> Tensor:
-        """The impulse response: (length, H, H), what y_k gains for a unit in each feature of u_0; a diagonal matrix."""
+        """The impulse response, (length, H, H): entry (k, i, i) is y_k's feature i for a unit impulse in feature i."""
         self._require_causal("kernel")
         check_integer("length", length, 0)
         lam, b = (planes.double() for planes in self._system())  # float32 would lose the phase of λ^k
@@ -151,12 +151,12 @@ class DiagonalSSM(Core):
         return torch.diag_embed(K.T).to(self.D.dtype)
 
     def to_dense(self) -> Dense:
-        """The same map as a real system with 2·H·N states: the real parts, then the imaginary parts."""
+        """An equivalent real system with 2·H·N states: the real parts, then the imaginary parts."""
         self._require_causal("to_dense")
         lam, b = self._system()
         re, im = (torch.diag(plane) for plane in lam.flatten(1))
         A = torch.cat([torch.cat([re, -im], dim=1), torch.cat([im, re], dim=1)])
-        eye = torch.eye(self.d_model, dtype=b.dtype, device=b.device).unsqueeze(1)  # states read their own feature
+        eye = torch.eye(self.d_model, dtype=b.dtype, device=b.device).unsqueeze(1)  # a state reads its own feature
         C = 2 * conj(self.C[0].to(b.dtype)).unsqueeze(-1) * eye
         return Dense(A, (b.unsqueeze(-1) * eye).flatten(0, 2), C.flatten(0, 2).T, torch.diag(self.D))
 
@@ -179,9 +179,9 @@ class DiagonalSSM(Core):
         y: Tensor = convolve(u, K)
         if self.bidirectional:
             return y, None
-        if torch_func.active():  # they have no checkpoints
+        if torch_func.active():  # torch.func has no checkpointing
             final = _final(u, powers, b, state, lengths)
-        else:  # rarely used in training: recompute it for gradients instead of storing activations
+        else:  # training rarely needs the gradient of the final state: recompute instead of storing activations
             arguments = (u, powers, b, state, lengths)
             final = checkpoint(_final, *arguments, use_reentrant=False, preserve_rng_state=False)
         if state is not None:
@@ -215,7 +215,7 @@ class DiagonalSSM(Core):
 
 
 def _geometric(x: Tensor, lam: Tensor, count: int) -> Tensor:
-    """x, λ·x, λ²·x, ...: (batch, 2, H, N) and (2, H, N) to (batch, count, 2, H, N), by the recurrence itself."""
+    """x, λ·x, λ²·x, ... by a scan: from x (batch, 2, H, N) and λ (2, H, N) to (batch, count, 2, H, N)."""
     impulse = F.pad(x.flatten(2).unsqueeze(1), (0, 0, 0, 0, 0, count - 1))
     x_k: Tensor = scan_planes(impulse, lam.flatten(1))[0].unflatten(-1, x.shape[2:])
     return x_k
@@ -228,9 +228,9 @@ def _first_powers(lam: Tensor) -> Tensor:
 
 
 def _powers_sum(x: Tensor, powers: Tensor, length: int) -> Tensor:
-    """Re Σ_n λ_n^k·x_n for k = 0, 1, ...: the product with the Vandermonde matrix, which is never stored.
+    """Re Σ_n λ_n^k·x_n for k = 0, 1, ..., without storing the Vandermonde matrix of all λ_n^k.
 
-    With k = i·STRIDE + j it is a matrix product of all (λ^STRIDE)^i·x with all λ^j.
+    With k = i·STRIDE + j the sum is a matrix product of all (λ^STRIDE)^i·x with all λ^j.
 
     Args:
         x: (batch, 2, H, N).
@@ -240,7 +240,7 @@ def _powers_sum(x: Tensor, powers: Tensor, length: int) -> Tensor:
         (batch, H, length).
     """
     starts = _geometric(x, powers[-1], -(-length // STRIDE))
-    # one product a feature, (batch·chunks, 2N) by (2N, STRIDE)
+    # for each feature a product of (batch·chunks, 2N) and (2N, STRIDE)
     starts = starts.permute(3, 0, 1, 2, 4).flatten(3)
     inside = conj(powers[:-1].movedim(1, 0)).permute(2, 0, 3, 1).flatten(1, 2)
     y: Tensor = (starts.flatten(1, 2) @ inside).unflatten(1, starts.shape[1:3])
@@ -248,13 +248,13 @@ def _powers_sum(x: Tensor, powers: Tensor, length: int) -> Tensor:
 
 
 def _final(u: Tensor, powers: Tensor, b: Tensor, state: Tensor | None, lengths: Tensor | None) -> Tensor:
-    """The state after the last valid step, (batch, 2, H, N): matrix products inside chunks, then a scan over chunks."""
+    """The state after the last valid step, (batch, 2, H, N): matmuls inside chunks, then a scan over chunks."""
     L, (H, N) = u.shape[1], b.shape[1:]
     chunks = -(-L // STRIDE)
     if lengths is not None:
         u = right_aligned(u, lengths)
     inside = F.pad(u, (0, 0, chunks * STRIDE - L, 0)).unflatten(1, (chunks, STRIDE))
-    # one product a feature, (batch·chunks, STRIDE) by (STRIDE, 2N)
+    # for each feature a product of (batch·chunks, STRIDE) and (STRIDE, 2N)
     inside = inside.permute(3, 0, 1, 2).contiguous()
     ends = inside.flatten(1, 2) @ powers[:-1].flip(0).permute(2, 0, 1, 3).flatten(2)
     ends = ends.view(H, *inside.shape[1:3], 2, N).permute(1, 2, 3, 0, 4).flatten(3)

@@ -1,4 +1,4 @@
-"""The linear system that a diagonal layer is, with its impulse response and its dense form."""
+"""A diagonal layer as a linear system: its impulse response and its dense form."""
 
 from typing import NamedTuple
 
@@ -19,17 +19,17 @@ class Dense(NamedTuple):
 
 
 class System(NamedTuple):
-    """The system of a layer on real planes. For several layers, each tensor has one more dimension in front."""
+    """The matrices of a diagonal layer on real planes. For several layers, tensors have one more dimension in front."""
 
     lam: Tensor  # Λ, (2, N), in the dtype of the carried state
     B: Tensor  # γ ⊙ B, (2, N, H)
-    C: Tensor  # (Re C, -Im C): the real matrix that maps a state to Re[C·x], (H, 2, N) or (H, 2, 2N)
+    C: Tensor  # (Re C, -Im C), which maps the planes of x to Re[C·x]: (H, 2, N), or (H, 2, 2N) if bidirectional
     D: Tensor  # (H,)
 
     def impulse_response(self, length: int) -> Tensor:
-        """(length, H, H), the gain of y_k for a unit in each feature of u_0: Re[C·Λ^k·B], and D at k = 0."""
+        """The response y_k to a unit in each feature of u_0, (length, H, H): Re[C·Λ^k·B], plus D at k = 0."""
         check_integer("length", length, 0)
-        # the phase of λ^k is k times the phase of λ: float32 would lose it
+        # float64: the phase of λ^k is k times the phase of λ, for which float32 is not accurate enough
         lam, B, C = (from_planes(part.double()) for part in (self.lam, self.B.movedim(2, 0), self.C))
         C = C.conj()  # the planes are (Re C, -Im C)
         k = torch.arange(length, device=lam.device).unsqueeze(1)
@@ -38,7 +38,7 @@ class System(NamedTuple):
         return torch.cat([response[:1] + torch.diag(self.D), response[1:]])
 
     def dense(self) -> Dense:
-        """The same map as a real system with 2N states: the real parts, then the imaginary parts."""
+        """An equivalent real system with 2N states: the real parts, then the imaginary parts."""
         re, im = (torch.diag(plane) for plane in self.lam)
         A = torch.cat([torch.cat([re, -im], dim=1), torch.cat([im, re], dim=1)])
         return Dense(A, self.B.flatten(0, 1), self.C.flatten(1), torch.diag(self.D))

@@ -13,7 +13,7 @@ from linrnn.cores.base import Lengths, output_dtype, values_can_be_read
 from linrnn.fast import blocks, chunks, fused, packing
 from linrnn.fast.blocks import Batch
 from linrnn.fast.chunks import CoreWeights
-from linrnn.fast.encoder import Encoded, encode
+from linrnn.fast.encoder import Encoded, encode, without_padding
 from linrnn.model import Model, pair
 from linrnn.norm import Moments
 from linrnn.recurrence import backend
@@ -26,7 +26,7 @@ def accelerate(model: Model, *, compile: bool = True) -> "Model | Accelerated":
     """A callable that computes what the model computes, faster.
 
     Call it as the model, and train the model's own parameters through it. On an NVIDIA GPU the blocks of an LRU are
-    fused, scanned over chunks and compiled; blocks of other cores are compiled. Causal LRUs also take packed batches
+    fused, scanned over chunks and compiled; blocks of other cores are compiled. LRUs also take packed batches
     (`packed_length`), on every device. Where none of this applies, it is the model itself, and `reason` says why.
 
     Args:
@@ -43,15 +43,14 @@ def accelerate(model: Model, *, compile: bool = True) -> "Model | Accelerated":
     return model
 
 
-def reason(model: Model, x: Tensor | None = None, lengths: Lengths | None = None) -> str | None:
+def reason(model: Model, x: Tensor | None = None) -> str | None:
     """Why the blocks of a model are not fused, in words; None where they are.
 
     Args:
         x: a tensor of the dtype in which the model runs, if it is known.
-        lengths: the lengths of its sequences.
     """
     device = next(model.parameters()).device
-    if unsuitable := _unsuitable(model, lengths):
+    if unsuitable := _unsuitable(model):
         return unsuitable
     if not backend.triton(device):
         return f"the kernels need an NVIDIA GPU and Triton, and the model is on {device}"
@@ -60,7 +59,7 @@ def reason(model: Model, x: Tensor | None = None, lengths: Lengths | None = None
     return None
 
 
-def _unsuitable(model: Model, lengths: Lengths | None) -> str | None:
+def _unsuitable(model: Model) -> str | None:
     """The part of `reason` that holds on every device."""
     cores = [block.core for block in model.blocks if isinstance(block.core, LRU)]
     if len(cores) < len(model.blocks) or not cores:
@@ -71,15 +70,13 @@ def _unsuitable(model: Model, lengths: Lengths | None) -> str | None:
         return "only batch norm folds into the weights of a core, and the norm is 'layer'"
     if model.config.mixing == "half_glu2":
         return "the kernels keep gelu(core) only, and the value of 'half_glu2' is what the core gave"
-    if lengths is not None and cores[0].bidirectional:
-        return "a scan from the end would read padding, which fused blocks do not set to zero"
     return None
 
 
 def packs(model: Model) -> bool:
     """Whether `accelerate(model)` takes packed batches."""
-    causal = all(isinstance(block.core, LRU) and not block.core.bidirectional for block in model.blocks)
-    return causal and model.config.documents == 1 and model.config.pooling == "mean"
+    lrus = all(isinstance(block.core, LRU) for block in model.blocks)
+    return lrus and model.config.documents == 1 and model.config.pooling == "mean"
 
 
 class Accelerated(nn.Module):
@@ -118,7 +115,7 @@ class Accelerated(nn.Module):
         if packed_length is not None:
             return self._packed(inputs, lengths, resets, packed_length)
         weight = next(model.encoder.parameters())
-        if resets is not None or model.config.pooling == "none" or not self._fuses(weight, lengths):
+        if resets is not None or model.config.pooling == "none" or not self._fuses(weight):
             return model(inputs, lengths=lengths, resets=resets)  # type: ignore[no-any-return]
         pairs = model.config.documents == 2
         if pairs:
@@ -132,8 +129,8 @@ class Accelerated(nn.Module):
     def _packed(self, inputs: Tensor, lengths: Lengths | None, resets: Tensor | None, length: int) -> Tensor:
         model = self.model
         if not packs(model) or resets is not None:
-            causal = "None, or a causal model of LRUs for one document, with pooling='mean' and without resets"
-            raise wrong_value("packed_length", causal, length)
+            lrus = "None, or a model of LRUs for one document, with pooling='mean' and without resets"
+            raise wrong_value("packed_length", lrus, length)
         inputs, lengths, _ = model.checked(inputs, lengths)
         packing.check(lengths, length, lengths is not None and values_can_be_read(lengths))
         assert lengths is not None
@@ -141,7 +138,7 @@ class Accelerated(nn.Module):
         dtype = self._dtype()
         with torch.autocast(inputs.device.type, enabled=False):
             encoded = encode(model.encoder, packed.inputs, dtype)
-            if fuses := self._fuses(encoded.x, None):
+            if fuses := self._fuses(encoded.x):
                 x = self._fused(encoded, Batch(packed.valid, packed.segment, packed.offsets))
         if not fuses:
             x = encoded.x
@@ -149,10 +146,8 @@ class Accelerated(nn.Module):
                 x = packing.run_block(block, x, packed)
         return model.classify(packing.means(x, packed, lengths))
 
-    def _fuses(self, x: Tensor | None, lengths: Lengths | None) -> bool:
-        if self.fuse:
-            return _unsuitable(self.model, lengths) is None
-        return reason(self.model, x, lengths) is None
+    def _fuses(self, x: Tensor | None) -> bool:
+        return (_unsuitable(self.model) if self.fuse else reason(self.model, x)) is None
 
     def _dtype(self) -> torch.dtype:
         """The dtype of activations: autocast's if enabled, else the parameters'."""
@@ -161,9 +156,13 @@ class Accelerated(nn.Module):
 
     def _fused(self, encoded: Encoded, batch: Batch) -> Tensor:
         """All blocks: each hands on the moments of its output to the norm of the next."""
-        model, x = self.model, encoded.x
+        model = self.model
         layers: Any = [block.core for block in model.blocks]
         H, N, both = model.config.d_model, model.config.d_state, layers[0].bidirectional
+        if both and batch.valid is not None:
+            encoded = without_padding(encoded, batch.valid)
+            batch = batch if batch.segment is not None else batch._replace(segment=_segment(batch.valid))
+        x = encoded.x
         on_tensor_cores = chunks.on_tensor_cores(x.device, x.dtype)
         c = self.chunk or (chunks.chunk_size(x.shape[1], H, N, both) if on_tensor_cores else 1)
         if batch.offsets is not None:
@@ -179,16 +178,23 @@ class Accelerated(nn.Module):
 
     def _compile(self) -> None:
         torch.compiler.reset()  # otherwise an earlier model's shapes count as variable sizes
-        # the compiler warns about each product that it does not tune, and that float32 is not rounded to TensorFloat32
+        # the compiler logs each product that it does not tune, and warns of what no user can change
         logging.getLogger("torch._inductor.select_algorithm").setLevel(logging.ERROR)
-        warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
-        if self._fuses(None, None):
+        for message in ("TensorFloat32 tensor cores", "The .grad attribute of a Tensor", ".*torch.jit"):
+            warnings.filterwarnings("ignore", message)
+        if self._fuses(None):
             # two small graphs: the first is for all layers at once, the second serves every block
             self._weights = torch.compile(chunks.core_weights, dynamic=False)
             self._block = torch.compile(blocks.run_block, dynamic=False)
         else:
             for block in self.model.blocks:  # the code compiled for the first serves all
                 block.compile(dynamic=False)
+
+
+def _segment(valid: Tensor) -> Tensor:
+    """As in `PackedBatch`, where each sequence has a row of its own."""
+    rows = torch.arange(len(valid), device=valid.device, dtype=torch.int32).unsqueeze(1)
+    return torch.where(valid, rows, len(valid))
 
 
 def _compiles(model: Model) -> bool:

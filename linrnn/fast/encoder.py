@@ -42,3 +42,10 @@ def encode(encoder: nn.Module, inputs: Tensor, dtype: torch.dtype) -> Encoded:
     matrix = F.pad(matrix, (0, more))
     x = F.linear(v, matrix.to(dtype))
     return Encoded(x, v, matrix) if columns + more < len(matrix) else Encoded(x)
+
+
+def without_padding(encoded: Encoded, valid: Tensor) -> Encoded:
+    """x and v, zero where valid, bool (batch, length), is false; the bias of an encoder reaches padding too."""
+    padding = ~valid.unsqueeze(-1)
+    v = None if encoded.v is None else encoded.v.masked_fill(padding, 0)
+    return Encoded(encoded.x.masked_fill(padding, 0), v, encoded.matrix)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.fast.chunks import CoreWeights
+from linrnn.fast.encoder import MULTIPLE
 from linrnn.recurrence import op
 from linrnn.recurrence.affine import affine_scan
 
@@ -32,18 +33,24 @@ class Folded(NamedTuple):
     directions: int
 
 
-def fold(weights: CoreWeights, scale: Tensor, shift: Tensor, encoder: Tensor | None = None) -> Folded:
+def fold(
+    weights: CoreWeights, scale: Tensor, shift: Tensor, encoder: Tensor | None = None, padded: bool = False
+) -> Folded:
     """The layer on u = scale ⊙ x + shift, each (H,), as a map of x.
 
     With the matrix of an encoder, (H, features), it is a map of v, where x = encoder·v; `skip` still belongs to x.
-    Call this and `apply` outside of autocast.
+    With `padded`, it is a map of `with_validity(x, valid)`, and u is zero at padding. Call this and `apply` outside of
+    autocast.
     """
     dtype, directions = weights.state_weight.dtype, weights.directions
     blocks = weights.input_weight.unflatten(1, (-1, len(scale)))  # (rows, c, H)
-    scaled, bias = blocks * scale, (blocks * shift).sum((1, 2)).to(dtype)
+    scaled, moved = blocks * scale, (blocks * shift).sum(2)
     if encoder is not None:
         scaled = scaled @ encoder.to(scaled.dtype)
-    matrix = scaled.flatten(1).to(dtype)
+    if padded:  # the shift is a column of the matrix, for the validity of each step
+        scaled = F.pad(torch.cat([scaled, moved.unsqueeze(2)], dim=2), (0, MULTIPLE - 1))
+        moved = torch.zeros_like(moved)
+    matrix, bias = scaled.flatten(1).to(dtype), moved.sum(1).to(dtype)
     common: Any = (weights.chunk, directions)
     if weights.chunk == 1:
         skip, offset = weights.D * scale, weights.D * shift
@@ -51,6 +58,14 @@ def fold(weights: CoreWeights, scale: Tensor, shift: Tensor, encoder: Tensor | N
     rows = (directions * 2 * weights.lam.shape[1], len(weights.state_weight))
     (into, within), (input_bias, offset) = matrix.split(rows), bias.split(rows)
     return Folded(weights.lam, into, input_bias, within, weights.state_weight, None, offset, *common)
+
+
+def with_validity(x: Tensor, valid: Tensor) -> Tensor:
+    """x, which is zero at padding, and beside its features one that is 1 at valid steps, among zeros.
+
+    A bias would reach padding too, and a scan from the end would carry it into the sequence; this feature does not.
+    """
+    return F.pad(torch.cat([x, valid.unsqueeze(-1).to(x.dtype)], dim=-1), (0, MULTIPLE - 1))
 
 
 def apply(folded: Folded, x: Tensor, offsets: Tensor | None = None) -> Tensor:

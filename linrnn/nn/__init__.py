@@ -1,4 +1,4 @@
-"""Layers for the place of `torch.nn.GRU`: the same arguments, shapes and calls."""
+"""Replacements for `torch.nn.GRU`: layers with the same arguments, shapes and calls."""
 
 from linrnn.nn.layers import LRU, S4D, S5
 from linrnn.nn.parameters import param_groups

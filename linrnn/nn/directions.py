@@ -1,4 +1,4 @@
-"""Both directions of a sequence, each with a core of its own."""
+"""A bidirectional layer made of two cores."""
 
 import torch
 from torch import Tensor, nn
@@ -7,10 +7,10 @@ from linrnn.cores import Core
 
 
 class BothDirections(Core):
-    """Two causal cores of the same shape, of which the second reads each sequence from its end; y is their sum.
+    """Two causal cores of the same shape; the second reads each sequence from its end. The output is their sum.
 
-    The state is (batch, 2, *the state of one core*): after the last step for the first core, after step 0 for the
-    second.
+    The state is (batch, 2, ...): the state of the first core after the last step, and the state of the second core
+    after the first step.
     """
 
     def __init__(self, ahead: Core, back: Core) -> None:
@@ -21,12 +21,12 @@ class BothDirections(Core):
     def _sequence(self, u: Tensor, state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
         first, second = (None, None) if state is None else state.unbind(1)
         y, final = self.cores[0](u, first, lengths=lengths)
-        back, start = self.cores[1](turned(u, lengths), second, lengths=lengths)
-        return y + turned(back, lengths), torch.stack([final, start], dim=1)
+        back, start = self.cores[1](reversed_steps(u, lengths), second, lengths=lengths)
+        return y + reversed_steps(back, lengths), torch.stack([final, start], dim=1)
 
 
-def turned(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """(batch, length, ...) with the steps before the padding in the opposite order, and the padding at the end."""
+def reversed_steps(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """(batch, length, ...) with the steps before the padding in reverse order, and the padding at the end."""
     if lengths is None:
         return x.flip(1)
     length = x.shape[1]

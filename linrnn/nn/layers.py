@@ -1,4 +1,4 @@
-"""One class for each core; docs/guide/from-gru.md has the table of arguments."""
+"""The layers of `linrnn.nn`, one class for each core; docs/guide/from-gru.md compares their arguments with nn.GRU's."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -10,28 +10,32 @@ from linrnn.nn.stack import Stack
 class LRU(Stack):
     """Layers of Linear Recurrent Units with the arguments and shapes of `torch.nn.GRU`.
 
-    x = W·input, then for each layer x + GLU(gelu(LRU(norm(x)))), the paper's residual block.
+    A linear map to `hidden_size` features comes first. Then each layer is the paper's residual block,
+    x + GLU(gelu(LRU(norm(x)))).
 
     Args:
         input_size: the number of input features.
-        hidden_size: the number of output features, and the width of the blocks.
+        hidden_size: the number of features of the blocks and of the outputs.
         num_layers: the number of blocks.
         bias: False removes the biases of linear maps and of layer norm.
         batch_first: inputs and outputs are (batch, length, features), not (length, batch, features).
-        dropout: probability to drop a feature of a whole sequence inside each block but the last.
-        bidirectional: each block has a second core, which reads the sequence from its end; blocks and outputs have
-            2 · hidden_size features, and each feature depends on both directions.
-        proj_size: if above 0, a linear map gives so many output features (for each direction).
-        d_state: N, the number of complex states; by default hidden_size/2, so that the state has as many numbers as
-            the state of a GRU.
-        norm: `layer`, or `batch` as in the paper: it uses the statistics of the batch in training.
+        dropout: the probability that a feature is zero for a whole sequence, in all blocks but the last.
+        bidirectional: each block has a second core, which reads the sequence from its end. Blocks and outputs then
+            have 2 · hidden_size features, and each feature depends on both directions.
+        proj_size: if above 0, a last linear map gives this number of output features (for each direction).
+        d_state: N, the number of complex states; by default hidden_size/2, which makes the state as large as the state
+            of a GRU.
+        norm: `layer`, or `batch` as in the paper. Batch norm uses the statistics of the batch in training.
         mixing: `glu`, `half_glu` or `half_glu2`, as in `linrnn.ModelConfig`.
-        options: of `linrnn.LRU`: r_min and r_max (by default 0.9 and 0.999, for memories of tens to hundreds of steps),
-            max_phase, counters, parameterization and normalize.
+        device: the device of the parameters.
+        dtype: the dtype of the parameters.
+        options: keyword arguments of `linrnn.LRU`: r_min and r_max (by default 0.9 and 0.999, for memories of tens to
+            hundreds of steps), max_phase, counters, parameterization and normalize.
 
-    The state is (directions · num_layers, batch, 2N), in float32 or better: for each layer and direction the real
-    parts, then the imaginary parts. Handed on as `hx` it continues the sequence: the outputs are the outputs of the
-    whole sequence, in evaluation, and in training with layer norm and without dropout.
+    The state is (directions · num_layers, batch, 2N) in float32 or better: for each layer and direction the real
+    parts, then the imaginary parts. A sequence may be passed in parts, with the state of one call as the `hx` of the
+    next. The outputs equal the outputs for the whole sequence in evaluation; in training they do with layer norm and
+    without dropout.
 
     Example:
         >>> rnn = linrnn.nn.LRU(16, 64, num_layers=2, batch_first=True)

@@ -1,4 +1,4 @@
-"""The optimizer's groups of the paper."""
+"""The parameter groups that the paper trains with different learning rates and weight decays."""
 
 from typing import Any
 
@@ -10,16 +10,16 @@ from linrnn.cores import Core
 def param_groups(
     module: nn.Module, lr: float | Tensor, *, weight_decay: float = 0.05, recurrent_factor: float = 0.5
 ) -> list[dict[str, Any]]:
-    """Groups of parameters for an optimizer: recurrent parameters (Λ, B, γ, Δ) have a smaller rate and no decay.
+    """Parameter groups for an optimizer: recurrent parameters (Λ, B, γ, Δ) get a smaller learning rate and no decay.
 
     Args:
         module: any module that contains layers of linrnn, at any depth.
         lr: the learning rate of all other parameters.
-        weight_decay: of all other parameters.
-        recurrent_factor: the rate of the recurrent parameters is this times `lr`.
+        weight_decay: the weight decay of all other parameters.
+        recurrent_factor: the learning rate of the recurrent parameters is `recurrent_factor` · `lr`.
 
     Returns:
-        Two groups, the recurrent parameters first; either may be empty.
+        Two groups, the recurrent parameters first. A group may be empty.
 
     Example:
         >>> optimizer = torch.optim.AdamW(linrnn.param_groups(model, lr=1e-3))

@@ -19,13 +19,10 @@ from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, w
 
 
 class Stack(nn.Module):
-    """A linear map, blocks (norm → core → GELU → GLU, and a skip connection), and an optional linear map.
-
-    A subclass names the core, and where the defaults of its options differ from the core's own.
-    """
+    """A linear map, residual blocks (norm → core → GELU → GLU), and an optional last linear map."""
 
     core: ClassVar[type[Core]]
-    defaults: ClassVar[Mapping[str, Any]] = {}
+    defaults: ClassVar[Mapping[str, Any]] = {}  # of the core's options, where they differ from the core's own
 
     def __init__(
         self,
@@ -74,7 +71,7 @@ class Stack(nn.Module):
 
     @property
     def dropout(self) -> float:
-        """Of all blocks but the last; it can be set, as with `nn.GRU`."""
+        """The dropout of all blocks but the last. It can be set, as in `nn.GRU`."""
         return self._dropout
 
     @dropout.setter
@@ -85,21 +82,21 @@ class Stack(nn.Module):
 
     @staticmethod
     def default_d_state(hidden_size: int) -> int:
-        """N complex states: as many real numbers as the state of a GRU."""
+        """The number of complex states with which the state is as large as the state of a GRU."""
         return (hidden_size + 1) // 2
 
     def forward(
         self, input: Tensor | PackedSequence, hx: Tensor | None = None
     ) -> tuple[Tensor | PackedSequence, Tensor]:
-        """Whole sequences, in parallel.
+        """The outputs for whole sequences, computed in parallel.
 
         Args:
-            input: (length, batch, input_size), with `batch_first` (batch, length, input_size), without a batch (length,
-                input_size), or a PackedSequence.
-            hx: the state before the first step, as returned; zero if None.
+            input: (length, batch, input_size), or (batch, length, input_size) with `batch_first`, or (length,
+                input_size) for a single sequence, or a PackedSequence.
+            hx: the state before the first step, as returned by an earlier call; None: zero.
 
         Returns:
-            The outputs, in the layout of the input, and the state after the last step of each sequence.
+            The outputs, in the layout of `input`, and the state after the last step of each sequence.
         """
         if isinstance(input, PackedSequence):
             return self._packed(input, hx)
@@ -116,17 +113,17 @@ class Stack(nn.Module):
         if self.batch_first:
             return self._run(input, hx, None)
         y, state = self._run(input.transpose(0, 1), hx, None)
-        return y.transpose(0, 1).contiguous(), state  # with nn.GRU too, callers can use `view`
+        return y.transpose(0, 1).contiguous(), state  # contiguous as nn.GRU's outputs, so that callers can use `view`
 
     def initial_state(self, batch: int) -> Tensor:
-        """The zero state, which a call without `hx` starts from."""
+        """The zero state, from which a call without `hx` starts."""
         check_integer("batch", batch, 0)
         parameter = self.encoder.weight
         return parameter.new_zeros(self._state_shape(batch), dtype=carry_dtype(parameter.dtype))
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw all weights anew."""
+        """Initialize all parameters again."""
         for part in self.modules():
             reset = getattr(part, "reset_parameters", None)
             if reset is not None and part is not self:
@@ -134,7 +131,7 @@ class Stack(nn.Module):
         self.apply(initialize)
 
     def flatten_parameters(self) -> None:
-        """Does nothing: there is no second copy of the weights, as in `nn.GRU` on a GPU."""
+        """Do nothing. Code written for `nn.GRU` may call this method."""
 
     def extra_repr(self) -> str:
         shown = {
@@ -151,7 +148,7 @@ class Stack(nn.Module):
         return f"{self.input_size}, {self.hidden_size}{''.join(changed)}"
 
     def _packed(self, input: PackedSequence, hx: Tensor | None) -> tuple[PackedSequence, Tensor]:
-        """Computed with padding, longest sequence first; states are in the caller's order."""
+        """`forward` of a PackedSequence, by padding its sequences. `hx` and the state are in the caller's order."""
         data, batch_sizes, order, back = input
         if data.dim() != 2:
             raise wrong_value("input", "packed sequences of vectors, data of 2 dimensions", shape(data))
@@ -166,7 +163,7 @@ class Stack(nn.Module):
         )
 
     def _run(self, x: Tensor, hx: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-        """(batch, length, input_size) and (directions · layers, batch, ...) to the outputs and the next state."""
+        """`forward` of (batch, length, input_size)."""
         self._check_input(x)
         batch, directions = x.shape[0], 2 if self.bidirectional else 1
         given: tuple[Tensor, ...] | None = None

@@ -7,14 +7,16 @@ import functools
 import importlib
 import importlib.util
 import warnings
+from types import ModuleType
 from typing import Literal, cast
 
 import torch
 
-from linrnn.recurrence.interface import Kernels
+from linrnn.recurrence.interface import Kernels, VaryingKernels
 
 Backend = Literal["numba", "triton", "plain"]
 MODULES: dict[Backend, str] = {"numba": "numba_scan", "triton": "triton_backend", "plain": "plain"}
+VARYING: dict[Backend, str] = {"numba": "numba_varying", "triton": "triton_varying", "plain": "plain_varying"}
 
 
 def of(device: torch.device) -> Backend:
@@ -43,7 +45,13 @@ def why_plain(device: torch.device) -> str | None:
 def kernels(device: torch.device) -> Kernels:
     """The module that computes the scan on this device; Numba and Triton are imported here."""
     warn_if_plain(device)
-    return _load(of(device))
+    return cast(Kernels, _load(MODULES[of(device)]))
+
+
+def varying_kernels(device: torch.device) -> VaryingKernels:
+    """The module that computes the scan with a λ of its own for each step."""
+    warn_if_plain(device)
+    return cast(VaryingKernels, _load(VARYING[of(device)]))
 
 
 def warn_if_plain(device: torch.device) -> None:
@@ -85,8 +93,8 @@ def _why_not(package: str) -> str | None:
 
 
 @functools.cache
-def _load(backend: Backend) -> Kernels:
-    return cast(Kernels, importlib.import_module(f"linrnn.recurrence.{MODULES[backend]}"))
+def _load(name: str) -> ModuleType:
+    return importlib.import_module(f"linrnn.recurrence.{name}")
 
 
 @functools.cache

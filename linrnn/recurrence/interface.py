@@ -58,3 +58,21 @@ class Kernels(Protocol):
 
     def scan_backward(self, grad_states: Tensor, grad_final: Tensor, solved: Solved, sum_u: bool = False) -> Gradients:
         """The gradients of a scan."""
+
+
+class VaryingKernels(Protocol):
+    """A backend of the scan with a λ of its own for each step, on numbers (..., P, N) as in `varying`."""
+
+    def scan(self, u: Tensor, lam: Tensor, initial: Tensor, options: Options) -> tuple[Tensor, Tensor]:
+        """The states and the final state."""
+
+    def scan_backward(
+        self,
+        grad_states: Tensor,
+        grad_final: Tensor,
+        states: Tensor,
+        lam: Tensor,
+        initial: Tensor,
+        options: Options,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradients of u, lam and initial."""

@@ -9,7 +9,6 @@ it has none over threads of ours. Numba's threads are no choice: two threads mus
 import ctypes
 import functools
 import mmap
-import operator
 import os
 import sys
 from collections.abc import Callable
@@ -18,13 +17,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic, models, overload, register_model
 from torch import Tensor
 
 from linrnn.recurrence import derived
 from linrnn.recurrence.interface import Gradients, Options, Solved
+from linrnn.recurrence.numba_vectors import fence, load, prefetch, store, store_nontemporal, zero
 from linrnn.util import threads as torch_threads
 from linrnn.util.jit import jit
 
@@ -174,22 +171,22 @@ def _scan(u, lam, carry, resets, reverse, states, nontemporal, length, width, fi
             ahead = TILE_STEPS * row if t + 2 * TILE_STEPS <= length else 0
             for n in range(start, stop_vectors, lanes):
                 m = N + n
-                lr, li, xr, xi = _load(lam, n), _load(lam, m), _load(carry, c + n), _load(carry, c + m)
+                lr, li, xr, xi = load(lam, n), load(lam, m), load(carry, c + n), load(carry, c + m)
                 for s in range(steps):
                     j = i + s * row
-                    _prefetch(u, j + ahead + n)
-                    _prefetch(u, j + ahead + m)
+                    prefetch(u, j + ahead + n)
+                    prefetch(u, j + ahead + m)
                     if resets.size and _cut(resets, begin, length, k - s if reverse else k + s, reverse):
-                        xr, xi = _zero(xr), _zero(xi)
-                    xr, xi = _step(lr, li, xr, xi, _load(u, j + n), _load(u, j + m))
+                        xr, xi = zero(xr), zero(xi)
+                    xr, xi = _step(lr, li, xr, xi, load(u, j + n), load(u, j + m))
                     if nontemporal:
-                        _store_nontemporal(states, j + n, xr)
-                        _store_nontemporal(states, j + m, xi)
+                        store_nontemporal(states, j + n, xr)
+                        store_nontemporal(states, j + m, xi)
                     else:
-                        _store(states, j + n, xr)
-                        _store(states, j + m, xi)
-                _store(carry, c + n, xr)
-                _store(carry, c + m, xi)
+                        store(states, j + n, xr)
+                        store(states, j + m, xi)
+                store(carry, c + n, xr)
+                store(carry, c + m, xi)
             for n in range(stop_vectors, stop):
                 m = N + n
                 for s in range(steps):
@@ -200,7 +197,7 @@ def _scan(u, lam, carry, resets, reverse, states, nontemporal, length, width, fi
                     states[j + n], states[j + m] = carry[c + n], carry[c + m] = x
         if resets.size and reverse and length and resets[begin]:
             _clear(carry, c, N, start, stop)
-    _fence()
+    fence()
 
 
 @_jit
@@ -228,31 +225,31 @@ def _scan_backward(
             ahead = TILE_STEPS * row if t + 2 * TILE_STEPS <= length else 0
             for n in range(start, stop_vectors, lanes):
                 m = N + n
-                lr, li, cr, ci = _load(lam, n), _load(lam, m), _load(carry, c + n), _load(carry, c + m)
-                dr, di = _load(d, c + n), _load(d, c + m)
+                lr, li, cr, ci = load(lam, n), load(lam, m), load(carry, c + n), load(carry, c + m)
+                dr, di = load(d, c + n), load(d, c + m)
                 for s in range(steps):
                     j = i + s * row
-                    _prefetch(grad, j + ahead + n)
-                    _prefetch(grad, j + ahead + m)
-                    _prefetch(states, j + ahead + n)
-                    _prefetch(states, j + ahead + m)
-                    gr, gi = _load(grad, j + n) + cr, _load(grad, j + m) + ci
+                    prefetch(grad, j + ahead + n)
+                    prefetch(grad, j + ahead + m)
+                    prefetch(states, j + ahead + n)
+                    prefetch(states, j + ahead + m)
+                    gr, gi = load(grad, j + n) + cr, load(grad, j + m) + ci
                     cr, ci = _conj_times(lr, li, gr, gi)
                     if nontemporal:
-                        _store_nontemporal(grad_u, j + n, gr)
-                        _store_nontemporal(grad_u, j + m, gi)
+                        store_nontemporal(grad_u, j + n, gr)
+                        store_nontemporal(grad_u, j + m, gi)
                     else:
-                        _store(grad_u, j + n, gr)
-                        _store(grad_u, j + m, gi)
+                        store(grad_u, j + n, gr)
+                        store(grad_u, j + m, gi)
                     if resets.size and _cut(resets, begin, length, k + s if reverse else k - s, reverse):
-                        cr, ci = _zero(cr), _zero(ci)
+                        cr, ci = zero(cr), zero(ci)
                     elif t + s < length - 1:
-                        er, ei = _conj_times(_load(states, j + row + n), _load(states, j + row + m), gr, gi)
+                        er, ei = _conj_times(load(states, j + row + n), load(states, j + row + m), gr, gi)
                         dr, di = dr + er, di + ei
-                _store(carry, c + n, cr)
-                _store(carry, c + m, ci)
-                _store(d, c + n, dr)
-                _store(d, c + m, di)
+                store(carry, c + n, cr)
+                store(carry, c + m, ci)
+                store(d, c + n, dr)
+                store(d, c + m, di)
             for n in range(stop_vectors, stop):
                 m = N + n
                 for s in range(steps):
@@ -279,7 +276,7 @@ def _scan_backward(
                 er, ei = _conj_times(initial[c + n], initial[c + m], grad_u[i + n], grad_u[i + m])
                 grad_lam[c + n] += er
                 grad_lam[c + m] += ei
-    _fence()
+    fence()
 
 
 @_jit
@@ -308,107 +305,3 @@ def _cut(resets, begin, length, k, reverse):
 def _clear(x, row, N, start, stop):
     x[row + start : row + stop] = 0
     x[row + N + start : row + N + stop] = 0
-
-
-# Vectors of 64 bytes for Numba: a type, +, - and *, loads and stores.
-
-
-class _Vector(types.Type):
-    def __init__(self, dtype: Any) -> None:
-        self.dtype = dtype
-        super().__init__(name=f"vector({dtype})")
-
-
-@register_model(_Vector)
-class _VectorModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, vector: _Vector) -> None:
-        lane = ir.DoubleType() if vector.dtype.bitwidth == 64 else ir.FloatType()
-        super().__init__(manager, vector, ir.VectorType(lane, 512 // vector.dtype.bitwidth))
-
-
-def _arithmetic(operation: Callable[..., Any], instruction: str) -> None:
-    @intrinsic
-    def compute(_, a, b):
-        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return getattr(builder, instruction)(*arguments, flags=["contract"])  # may become a fused multiply-add
-
-        return a(a, b), build
-
-    @overload(operation)
-    def vectors(a, b):
-        if isinstance(a, _Vector) and isinstance(b, _Vector):
-            return lambda a, b: compute(a, b)
-        return None
-
-
-_arithmetic(operator.add, "fadd")
-_arithmetic(operator.sub, "fsub")
-_arithmetic(operator.mul, "fmul")
-
-
-def _pointer(context: Any, builder: Any, signature: Any, arguments: Any, target: Any) -> Any:
-    array = context.make_array(signature.args[0])(context, builder, arguments[0])
-    return builder.bitcast(builder.gep(array.data, [arguments[1]]), target.as_pointer())
-
-
-@intrinsic
-def _load(_, array, i):
-    vector = _Vector(array.dtype)
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = _pointer(context, builder, signature, arguments, context.get_value_type(vector))
-        return builder.load(pointer, align=array.dtype.bitwidth // 8)
-
-    return vector(array, i), build
-
-
-def _storing(nontemporal: bool) -> Any:
-    @intrinsic
-    def store(_, array, i, vector):
-        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            pointer = _pointer(context, builder, signature, arguments, context.get_value_type(vector))
-            instruction = builder.store(arguments[2], pointer, align=64 if nontemporal else array.dtype.bitwidth // 8)
-            if nontemporal:
-                one = ir.Constant(ir.IntType(32), 1)
-                instruction.set_metadata("nontemporal", builder.module.add_metadata([one]))
-            return context.get_dummy_value()
-
-        return types.void(array, i, vector), build
-
-    return store
-
-
-_store = _storing(nontemporal=False)
-_store_nontemporal = _storing(nontemporal=True)
-
-
-@intrinsic
-def _zero(_, vector):
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return ir.Constant(context.get_value_type(vector), None)
-
-    return vector(vector), build
-
-
-@intrinsic
-def _prefetch(_, array, i):
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte, number = ir.IntType(8), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), number, number, number])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        pointer = _pointer(context, builder, signature, arguments, byte)
-        builder.call(function, [pointer, number(0), number(3), number(1)])  # to read, keep, data
-        return context.get_dummy_value()
-
-    return types.void(array, i), build
-
-
-@intrinsic
-def _fence(_):
-    """Make nontemporal stores visible to threads that wait for this thread."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.fence("seq_cst")
-        return context.get_dummy_value()
-
-    return types.void(), build

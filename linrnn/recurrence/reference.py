@@ -11,13 +11,13 @@ from torch import Tensor
 def scan(
     u: Tensor, lam: Tensor, initial: Tensor | None = None, *, reverse: bool = False, resets: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """x_k = λ·x_{k-1} + u_k.
+    """x_k = λ·x_{k-1} + u_k, or with a λ of its own for each step x_k = λ_k·x_{k-1} + u_k.
 
     A reset at step k cuts the link between the steps k-1 and k: no state crosses it, in either direction.
 
     Args:
         u: complex (batch, length, N).
-        lam: complex (N,).
+        lam: complex (N,) or (batch, length, N).
         initial: complex (batch, N), the state before the first step; zero if None.
         reverse: scan from the last step to the first.
         resets: bool (batch, length), true where a new sequence starts.
@@ -34,7 +34,7 @@ def scan(
     for k in reversed(range(length)) if reverse else range(length):
         if not reverse:
             x = x.masked_fill(cut[:, k], 0)
-        x = lam * x + u[:, k]
+        x = (lam if lam.dim() == 1 else lam[:, k]) * x + u[:, k]
         states[k] = x
         if reverse:
             x = x.masked_fill(cut[:, k], 0)

@@ -1,15 +1,13 @@
-"""Errors that name the argument, what was expected and what came."""
+"""Errors in one form: `argument: expected X, got Y`; and checks that raise them."""
 
 import difflib
-import os
 import re
 from collections.abc import Container, Iterable
 
 import torch
 from torch import SymInt, Tensor
 
-FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-LARGEST = 2**63 - 1  # a size in PyTorch
+LARGEST = 2**63 - 1  # the largest size PyTorch can hold
 
 
 def wrong_value(argument: str, expected: str, came: object) -> ValueError:
@@ -21,7 +19,7 @@ def wrong_type(argument: str, expected: str, came: object) -> TypeError:
 
 
 def unknown(argument: str, came: str, known: Iterable[str]) -> ValueError:
-    """The error for a name that is not among those known: it lists them, and suggests the nearest."""
+    """The error for a name that is not in `known`. It lists the known names and suggests the nearest."""
     known = list(known)
     near = difflib.get_close_matches(came, known, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -38,7 +36,7 @@ def check_tensor(argument: str, came: object) -> None:
 
 
 def check_integer(argument: str, came: object, least: int, most: int = LARGEST) -> None:
-    """Raise TypeError or ValueError unless `came` is an integer in this range; a size while exporting is one."""
+    """Raise TypeError or ValueError unless `came` is an integer from `least` to `most`, or a symbolic size."""
     if isinstance(came, bool) or not isinstance(came, int | SymInt):
         raise wrong_type(argument, "an integer", repr(came))
     if came < least:
@@ -47,36 +45,16 @@ def check_integer(argument: str, came: object, least: int, most: int = LARGEST) 
         raise wrong_value(argument, f"at most {most}", came)
 
 
-def check_number(argument: str, came: object) -> None:
-    """Raise TypeError unless `came` is a real number."""
-    if isinstance(came, bool) or not isinstance(came, int | float):
-        raise wrong_type(argument, "a number", repr(came))
-
-
-def check_flag(argument: str, came: object) -> None:
-    """Raise TypeError unless `came` is True or False: text such as "no" would count as true."""
-    if not isinstance(came, bool):
-        raise wrong_type(argument, "True or False", repr(came))
-
-
 def check_choice(argument: str, came: object, choices: Iterable[str]) -> None:
-    """Raise TypeError or ValueError unless `came` is one of some texts."""
+    """Raise TypeError or ValueError unless `came` is one of the strings `choices`."""
     if not isinstance(came, str):
         raise wrong_type(argument, " or ".join(map(repr, choices)), repr(came))
     if came not in choices:
         raise wrong_value(argument, " or ".join(map(repr, choices)), repr(came))
 
 
-def check_path(argument: str, came: object) -> None:
-    """Raise TypeError unless `came` is a path, and ValueError where no path can be."""
-    if not isinstance(came, str | os.PathLike):
-        raise wrong_type(argument, "a path", repr(came))
-    if "\0" in os.fspath(came):
-        raise wrong_value(argument, "a path", repr(came))
-
-
 def check_new_name(argument: str, came: object, known: Container[str]) -> None:
-    """Raise TypeError unless `came` is text, and ValueError unless it can name something new."""
+    """Raise TypeError unless `came` is a string, and ValueError unless it is a valid name that is not in `known`."""
     if not isinstance(came, str):
         raise wrong_type(argument, "text", repr(came))
     if not re.fullmatch(r"[\w-]+", came):
@@ -86,7 +64,7 @@ def check_new_name(argument: str, came: object, known: Container[str]) -> None:
 
 
 def shape(x: Tensor) -> str:
-    """The shape of `x` as people write it: (2, 3)."""
+    """The shape of `x` as text: (2, 3)."""
     return str(tuple(x.shape))
 
 

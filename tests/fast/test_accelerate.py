@@ -57,7 +57,7 @@ def assert_equal(
 ) -> None:
     inputs, lengths = batch(model, padded)
     twin = copy.deepcopy(model)
-    fast = Accelerated(twin, fuse=True, **how)
+    fast = Accelerated(twin, **{"fuse": True, **how})
     more = {} if packed is None else {"packed_length": packed}
     expected = everything(model, model, inputs, lengths=lengths)
     came = everything(twin, fast, inputs, lengths=lengths, **more)
@@ -84,6 +84,18 @@ def test_every_option(
         assert_equal(small("scifar", mixing=mixing, options=options), False, compile=False, chunk=c)
 
 
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("c", [1, 4])
+@pytest.mark.parametrize("recipe", ["scifar", "text", "retrieval"])
+def test_both_directions_over_padding(recipe: str, c: int, dropout: float, training: bool) -> None:
+    model = small(recipe, options={"bidirectional": True}, dropout=dropout).train(training)
+    assert_equal(model, True, compile=False, chunk=c)
+    if dropout == 0 and packs(model):
+        assert_equal(model, True, packed=56, compile=False, chunk=c)
+        assert_equal(model, True, packed=56, compile=False, fuse=False)
+
+
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("recipe", ["scifar", "text", "retrieval"])
 def test_the_last_step(recipe: str, padded: bool) -> None:
@@ -106,9 +118,11 @@ def test_numbers_and_tokens(padded: bool) -> None:
 @pytest.mark.parametrize("core", ["lru", "s5"])
 @pytest.mark.parametrize("c", [1, 4])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_packed(core: str, c: int, dropout: float) -> None:
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["causal", "bidirectional"])
+def test_packed(core: str, c: int, dropout: float, bidirectional: bool) -> None:
     """Without dropout, whose masks are drawn in another number for packed batches, all is equal."""
-    model = small("text", core=core, options={}, dropout=dropout) if core == "lru" else _s5(dropout)
+    options = {"bidirectional": bidirectional}
+    model = small("text", options=options, dropout=dropout) if core == "lru" else _s5(dropout, options)
     if dropout == 0:
         assert_equal(model, True, packed=56, compile=False, chunk=c)
     inputs, lengths = batch(model, True)
@@ -121,9 +135,9 @@ def test_packed(core: str, c: int, dropout: float) -> None:
         assert relative_error(one, other) < 1e-9
 
 
-def _s5(dropout: float) -> linrnn.Model:
-    config = linrnn.ModelConfig(vocabulary=9, classes=4, d_model=6, d_state=4, depth=2, core="s5", dropout=dropout)
-    return linrnn.Model(config).double()
+def _s5(dropout: float, options: dict[str, Any]) -> linrnn.Model:
+    fields: dict[str, Any] = {"core": "s5", "options": options, "dropout": dropout}
+    return linrnn.Model(linrnn.ModelConfig(vocabulary=9, classes=4, d_model=6, d_state=4, depth=2, **fields)).double()
 
 
 @pytest.mark.parametrize("recipe", ["text", "pathfinder", "pathx"])
@@ -136,11 +150,19 @@ def test_through_the_operators(recipe: str, c: int) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels run on the GPU itself")
 @pytest.mark.parametrize(
-    ("recipe", "packed"), [("text", True), ("retrieval", False), ("pathfinder", False), ("pathx", False)]
+    ("recipe", "packed", "bidirectional"),
+    [
+        ("text", True, False),
+        ("text", True, True),
+        ("retrieval", False, False),
+        ("retrieval", False, True),
+        ("pathfinder", False, True),
+        ("pathx", False, True),
+    ],
 )
-def test_with_the_kernels_in_the_interpreter(recipe: str, packed: bool) -> None:
+def test_with_the_kernels_in_the_interpreter(recipe: str, packed: bool, bidirectional: bool) -> None:
     """All kernels of a step together, in float32, with dropout unless the masks are drawn in another number."""
-    exact = small(recipe, dropout=0.0 if packed else 0.3)
+    exact = small(recipe, dropout=0.0 if packed else 0.3, options={"bidirectional": bidirectional})
     inputs, lengths = batch(exact, recipe in TOKENS)
     model = copy.deepcopy(exact).float()
     expected = everything(exact, exact, inputs, lengths=lengths)
@@ -175,7 +197,6 @@ def test_only_the_first_norm_takes_a_pass_over_memory() -> None:
         assert calls == ["gelu_skip", "glu_skip"] * 3
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # inside the compiler
 @pytest.mark.parametrize("core", ["s4d", "s4"])
 def test_blocks_of_other_cores_share_one_graph(monkeypatch: pytest.MonkeyPatch, core: str) -> None:
     from torch._dynamo.testing import CompileCounter
@@ -190,10 +211,17 @@ def test_blocks_of_other_cores_share_one_graph(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside the compiler
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # likewise, where warnings are errors
-@pytest.mark.parametrize("recipe", ["text", "pathfinder", "pathx"])
-@pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
-def test_compiled(recipe: str, packed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("recipe", "packed", "bidirectional"),
+    [
+        ("text", False, False),
+        ("text", True, False),
+        ("text", True, True),
+        ("pathfinder", False, True),
+        ("pathx", False, True),
+    ],
+)
+def test_compiled(recipe: str, packed: bool, bidirectional: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two small graphs, of which one serves every block but the first of pixels, whose encoder is folded in."""
     graphs: list[Any] = []
 
@@ -201,30 +229,31 @@ def test_compiled(recipe: str, packed: bool, monkeypatch: pytest.MonkeyPatch) ->
         graphs.append(graph)
         return torch._dynamo.lookup_backend("aot_eager")(graph, inputs)
 
-    if packed and recipe != "text":
-        pytest.skip("only causal models and sequences of many lengths are packed")
     monkeypatch.setattr(
         "linrnn.fast.accelerated.torch.compile", partial(torch.compile, backend=backend, fullgraph=True)
     )
     with patch.object(fused, "available", lambda x: True), patch.multiple(ops, **FORMULAS):
-        model = small(recipe, dropout=0.0)
+        model = small(recipe, dropout=0.0, options={"bidirectional": bidirectional})
         assert_equal(model, packed, packed=56 if packed else None, chunk=2)
     assert len(graphs) == 2
 
 
-@pytest.mark.parametrize("recipe", ["text", "pathfinder"])
-def test_half_precision(recipe: str) -> None:
+@pytest.mark.parametrize(
+    ("recipe", "bidirectional"), [("text", False), ("text", True), ("scifar", True), ("pathfinder", True)]
+)
+def test_half_precision(recipe: str, bidirectional: bool) -> None:
     """Within rounding of the exact model, and no further from it than the model under autocast."""
-    exact = small(recipe, dropout=0.0, d_model=32, options={"max_phase": 0.3})
-    inputs, _ = batch(exact)
-    truth = everything(exact, exact, inputs)
+    options = {"max_phase": 0.3, "bidirectional": bidirectional}
+    exact = small(recipe, dropout=0.0, d_model=32, options=options)
+    inputs, lengths = batch(exact, recipe != "pathfinder")
+    truth = everything(exact, exact, inputs, lengths=lengths)
     errors = []
     for fast in (False, True):
         model = copy.deepcopy(exact).float()
         model.load_state_dict(exact.state_dict())
         run = Accelerated(model, compile=False, fuse=True) if fast else model
         with torch.autocast("cpu", torch.bfloat16):
-            came = everything(model, run, inputs.float() if inputs.is_floating_point() else inputs)
+            came = everything(model, run, inputs.float() if inputs.is_floating_point() else inputs, lengths=lengths)
         errors.append([relative_error(a.double(), b.double()) for a, b in zip(came, truth, strict=True)])
     for plain, accelerated in zip(*errors, strict=True):
         assert accelerated < max(0.05, 2 * plain)
@@ -253,11 +282,20 @@ def test_blocks_that_differ_are_not_fused() -> None:
     assert "the blocks differ" in str(reason(model))
 
 
-def test_a_scan_from_the_end_must_not_read_padding() -> None:
-    model = small("pathfinder")
-    with patch("linrnn.recurrence.backend.triton", lambda device: True):
-        assert reason(model) is None
-        assert "would read padding" in str(reason(model, None, LENGTHS))
+@pytest.mark.parametrize("packed", [None, 56], ids=["padded", "packed"])
+@pytest.mark.parametrize("c", [1, 4])
+def test_a_scan_from_the_end_does_not_read_padding(c: int, packed: int | None) -> None:
+    """Whatever the inputs hold there."""
+    model = small("text", options={"bidirectional": True}, vocabulary=None, channels=3)
+    inputs, lengths = batch(model, True)
+    assert lengths is not None
+    results = []
+    for garbage in (0.0, float("nan")):
+        for sequence, length in zip(inputs, lengths.tolist(), strict=True):
+            sequence[length:] = garbage
+        fast = Accelerated(copy.deepcopy(model), compile=False, fuse=True, chunk=c)
+        results.append(everything(fast.model, fast, inputs, lengths=lengths, packed_length=packed))
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
 def test_what_does_not_fit_goes_through_the_model() -> None:
@@ -281,12 +319,11 @@ def test_the_parameters_are_the_models_own() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # inside the compiler
-@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")
 @pytest.mark.parametrize("compile", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("case", ["pixels", "pixels from both ends", "tokens", "documents", "packed", "half_glu", "s5"])
-def test_on_a_gpu(case: str, dtype: torch.dtype, compile: bool) -> None:
+@pytest.mark.parametrize("both", [False, True], ids=["causal", "bidirectional"])
+@pytest.mark.parametrize("case", ["pixels", "tokens", "documents", "packed", "half_glu", "s5"])
+def test_on_a_gpu(case: str, both: bool, dtype: torch.dtype, compile: bool) -> None:
     """Outputs and gradients of the kernels against float64 on the CPU."""
     torch.manual_seed(0)
     tokens = case in ("tokens", "documents", "packed")
@@ -294,7 +331,7 @@ def test_on_a_gpu(case: str, dtype: torch.dtype, compile: bool) -> None:
     fields |= {"documents": 2} if case == "documents" else {}
     fields |= {"mixing": "half_glu"} if case == "half_glu" else {}
     fields |= {"core": "s5"} if case == "s5" else {}
-    options: dict[str, Any] = {"bidirectional": True} if case == "pixels from both ends" else {}
+    options: dict[str, Any] = {"bidirectional": both}
     if case != "s5":
         options |= {"r_min": 0.5, "r_max": 0.99}
     config = linrnn.ModelConfig(classes=4, d_model=128, d_state=64, depth=3, options=options, **fields)

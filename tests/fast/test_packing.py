@@ -94,9 +94,8 @@ def test_dropout_is_tied_over_a_sequence_and_different_between_them() -> None:
 @pytest.mark.parametrize(
     ("options", "lengths", "message"),
     [
-        ({"options": {"bidirectional": True}}, LENGTHS, "packed_length: expected None, or a causal model of LRUs"),
-        ({"core": "rnn"}, LENGTHS, "packed_length: expected None, or a causal model of LRUs"),
-        ({"pooling": "none"}, LENGTHS, "packed_length: expected None, or a causal model of LRUs"),
+        ({"core": "rnn"}, LENGTHS, "packed_length: expected None, or a model of LRUs"),
+        ({"pooling": "none"}, LENGTHS, "packed_length: expected None, or a model of LRUs"),
         ({}, None, "lengths: expected the lengths of the sequences"),
         ({}, LENGTHS[1:], r"lengths: expected shape \(5,\)"),
     ],

@@ -81,7 +81,7 @@ def watch(folder: Path, last: int | None) -> list[int]:
         fsync(file)
 
     sys.addaudithook(hook)
-    os.fsync = synced
+    os.fsync = synced  # type: ignore[assignment]
     return count
 
 

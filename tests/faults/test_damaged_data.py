@@ -118,13 +118,18 @@ STORED: dict[str, tuple[Callable[[Path], object], str]] = {
     "json-list": (description("[]"), r"task\.json: expected the description of a task"),
     "json-cut": (description('{"task": {'), r"task\.json: expected the description of a task"),
     "no-file": (lambda folder: (folder / "train.inputs.npy").unlink(), r"train\.inputs\.npy"),
-    "a-folder": (lambda folder: [(folder / "train.inputs.npy").unlink(), (folder / "train.inputs.npy").mkdir()], r"train\.inputs\.npy"),
-    "a-pipe": (lambda folder: [(folder / "train.inputs.npy").unlink(), os.mkfifo(folder / "train.inputs.npy")], r"train\.inputs\.npy.*a pipe"),
+    "a-folder": (lambda folder: _replace(folder / "train.inputs.npy", Path.mkdir), r"train\.inputs\.npy"),
+    "a-pipe": (lambda folder: _replace(folder / "train.inputs.npy", os.mkfifo), r"train\.inputs\.npy.*a pipe"),
     "no-numpy-file": (lambda folder: (folder / "train.inputs.npy").write_text("none"), r"train\.inputs\.npy: expected a NumPy array"),
     "a-huge-shape": (lambda folder: _header(folder / "train.inputs.npy", "(4000000000000, 5)"), r"train\.inputs\.npy: expected a NumPy array"),
     "a-shape-that-overflows": (lambda folder: _header(folder / "train.inputs.npy", f"({2**62}, {2**62})"), r"train\.inputs\.npy: expected a NumPy array"),
     "a-negative-shape": (lambda folder: _header(folder / "train.inputs.npy", "(-6, 5)"), r"train\.inputs"),
 }  # fmt: skip
+
+
+def _replace(path: Path, make: Callable[[Path], None]) -> None:
+    path.unlink()
+    make(path)
 
 
 def _header(path: Path, shape: str) -> None:
@@ -154,7 +159,7 @@ def test_an_empty_split_of_a_stored_task(data: Path) -> None:
         tasks.load("toy")
 
 
-def split(inputs: Any, targets: Any) -> dict[str, Split]:
+def split(inputs: Any, targets: Any) -> dict[str, Any]:
     return {name: Split(inputs, None, targets) for name in SIZES}
 
 
@@ -182,11 +187,11 @@ def test_examples_given_in_python_are_checked(
 def test_floats_are_never_rescaled_and_only_bytes_are_pixels() -> None:
     for dtype in (np.float16, np.float32, np.float64):
         numbers = np.array([[[0.0], [255.0], [-3.0]]], dtype).repeat(4, 0)
-        task = Task(name="mine", classes=2, channels=1, note="", **split(numbers, np.zeros(4, np.int64)))  # type: ignore[arg-type]
+        task = Task(name="mine", classes=2, channels=1, note="", **split(numbers, np.zeros(4, np.int64)))
         assert _examples(task)[0].flatten().tolist() == [0, 255, -3]
     task = Task(
         name="mine", classes=2, channels=1, note="", **split(np.full((4, 3, 1), 255, np.uint8), np.zeros(4, np.int64))
-    )  # type: ignore[arg-type]
+    )
     assert _examples(task)[0].flatten().tolist() == [1, 1, 1]
 
 
@@ -195,7 +200,8 @@ def _examples(task: Task) -> Any:
 
 
 def npz(path: Path, **changes: Any) -> None:
-    np.savez(path, **({"inputs": np.zeros((20, 4, 1), np.float32), "targets": np.arange(20) % 2} | changes))
+    arrays: dict[str, Any] = {"inputs": np.zeros((20, 4, 1), np.float32), "targets": np.arange(20) % 2} | changes
+    np.savez(path, **arrays)
 
 
 def zipped(path: Path, method: int, damage: bool = True) -> None:
@@ -211,6 +217,11 @@ def zipped(path: Path, method: int, damage: bool = True) -> None:
         path.write_bytes(content)
 
 
+def cut(path: Path) -> None:
+    npz(path)
+    path.write_bytes(path.read_bytes()[:300])
+
+
 def encrypted(path: Path) -> None:
     npz(path)
     content = bytearray(path.read_bytes())
@@ -224,7 +235,7 @@ OWN: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "npz-bz2": ("x.npz", lambda path: zipped(path, zipfile.ZIP_BZIP2), "x.npz: expected"),
     "npz-deflate": ("x.npz", lambda path: zipped(path, zipfile.ZIP_DEFLATED), "x.npz: expected"),
     "npz-encrypted": ("x.npz", encrypted, "x.npz: expected"),
-    "npz-cut": ("x.npz", lambda path: [npz(path), path.write_bytes(path.read_bytes()[:300])], "x.npz: expected"),
+    "npz-cut": ("x.npz", cut, "x.npz: expected"),
     "npz-empty": ("x.npz", lambda path: path.write_bytes(b""), "x.npz: expected"),
     "npz-text": ("x.npz", lambda path: path.write_text("inputs"), "x.npz: expected"),
     "npy-huge": ("x.npy", lambda path: _header(path, "(4000000000000, 5)"), "x.npy: expected"),

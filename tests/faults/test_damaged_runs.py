@@ -163,7 +163,7 @@ def test_a_run_ends_without_its_best_checkpoint(stopped: Run, damage: str) -> No
     assert "step-0000000" in run.summary["best_lost"]
     assert run.summary["validation"] == run.summary["test"]["best"] == 0.1
     assert any("the last weights stand for the best ones" in str(warning.message) for warning in said)
-    assert torch.equal(run.model().head.weight, run.model("last").head.weight)  # type: ignore[union-attr, arg-type]
+    assert torch.equal(run.model().head.weight, run.model("last").head.weight)  # type: ignore[arg-type]
 
 
 FILES: list[tuple[str, str, str]] = [
@@ -210,6 +210,10 @@ def _damages() -> dict[str, Callable[[Path], object]]:
     def put(name: str, text: str) -> Callable[[Path], object]:
         return lambda run: (run / name).write_bytes(text.encode(errors="surrogateescape"))
 
+    def folder(run: Path) -> None:
+        (run / "config.json").unlink()
+        (run / "config.json").mkdir()
+
     return {
         **{f"{name}-{i}": put(name, text) for i, (name, text, _) in enumerate(FILES)},
         "summary-numbers": put("summary.json", '{"test": {"best": "x"}}'),
@@ -217,7 +221,7 @@ def _damages() -> dict[str, Callable[[Path], object]]:
         "summary-nan": put("summary.json", '{"test": {"best": NaN}, "steps_per_second": Infinity}'),
         "metrics": put("metrics.jsonl", '{"step": 20, "accuracy": "x"}\n{"step": 1e999}\n'),
         "huge-step": put("metrics.jsonl", '{"step": ' + "9" * 400 + ', "accuracy": 0.5}\n'),
-        "config-folder": lambda run: [(run / "config.json").unlink(), (run / "config.json").mkdir()],
+        "config-folder": folder,
     }
 
 

@@ -39,6 +39,28 @@ print(conversions(triton_scan.scan_kernel, Task(u, u, u, Options()), constants))
 print(conversions(triton_scan.scan_backward_kernel, Task(u, u, u, Options(), states=u), {}))
 """
 
+VARYING = """
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from linrnn.recurrence import triton_varying
+from linrnn.recurrence.interface import Options
+
+u, resets = torch.empty(50, 1024, 2, 384, device="meta"), torch.zeros(1, 1, dtype=torch.bool)
+for kernel in (triton_varying.varying_kernel, triton_varying.varying_backward_kernel):
+    _, options = triton_varying.plan(u, Options(resets))
+    types = {name: "constexpr" if name in options else "*fp32" for name in kernel.arg_names}
+    types |= {"resets": "*i32", "length": "i32"}
+    constexprs = {name: options.pop(name) for name, kind in types.items() if kind == "constexpr"}
+    aligned = {(i,): [("tt.divisibility", 16)] for i, kind in enumerate(types.values()) if kind.startswith("*")}
+    source = ASTSource(kernel, types, constexprs, aligned)
+    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    assert compiled.asm["cubin"]
+    print(compiled.asm["ttgir"].count("ttg.convert_layout"))
+"""
+
 
 LOWERED = """
 import itertools
@@ -133,12 +155,12 @@ NAMES = """
 from triton.runtime.jit import JITFunction
 
 from linrnn.fast.kernels import elementwise
-from linrnn.recurrence import triton_common, triton_lookback, triton_scan
+from linrnn.recurrence import triton_common, triton_lookback, triton_scan, triton_varying
 from linrnn.recurrence import triton_lookback_segments, triton_lookback_slots
 from linrnn.streaming import gpu as streaming
 
 scans = (triton_common, triton_scan, triton_lookback, triton_lookback_segments, triton_lookback_slots)
-modules = (*scans, elementwise, streaming)
+modules = (*scans, triton_varying, elementwise, streaming)
 kernels = {k.__module__ + k.__name__: k for m in modules for k in vars(m).values() if isinstance(k, JITFunction)}
 assert all(kernel.hash for kernel in kernels.values()), "some are not named when the modules are loaded"
 names = {name: kernels[name].cache_key for name in sorted(kernels, reverse=%s)}
@@ -159,6 +181,10 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reas
 def test_rows_are_taken_apart_without_moving_numbers_between_threads() -> None:
     """Where Triton does so for every row, a scan takes twice as long and is as right as before."""
     assert all(int(count) <= 1 for count in run(CONVERSIONS))
+
+
+def test_kernels_with_a_lambda_for_each_step_compile_for_a_gpu() -> None:
+    assert run(VARYING) == ["0", "0"]
 
 
 def test_all_tiles_are_allowed_on_a_gpu() -> None:

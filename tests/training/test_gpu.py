@@ -59,7 +59,7 @@ def test_averaged_weights_of_a_captured_step(tmp_path: Path) -> None:
         )
     one, other = (checkpoint.read(last_checkpoint(run))[0] for run in (captured, plain))
     assert float(one["average_total"]) == pytest.approx(1 - 0.9**60, rel=1e-5)
-    for name in ("average.encoder.weight", "average.head.weight", "average.blocks.0.norm.running_mean"):
+    for name in ("average.encoder.weight", "average.head.weight", "average_buffers.blocks.0.norm.running_mean"):
         assert (one[name] - other[name]).abs().max() < 0.05, name
 
 
