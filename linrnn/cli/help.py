@@ -1,6 +1,7 @@
 """`--help` of all commands: options by their use, a placeholder for each value, at any width of the window."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -8,6 +9,7 @@ from rich.markdown import Markdown
 from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
+F = TypeVar("F", bound=Callable[..., Any])
 INDENT = 2
 LEFT = 26  # columns for options, in a window of 80; a longer option has its text on the next line
 SHORT = {"help_option_names": ["-h", "--help"]}
@@ -50,8 +52,8 @@ class App(typer.Typer):
     def __init__(self, **options: Any) -> None:
         super().__init__(cls=Group, context_settings=SHORT, no_args_is_help=True, **options)
 
-    def command(self, *names: Any, **options: Any) -> Any:
-        return super().command(*names, **({"cls": Command, "context_settings": SHORT} | options))
+    def command(self, *names: Any, **options: Any) -> Callable[[F], F]:
+        return super().command(*names, cls=Command, context_settings=SHORT, **options)
 
 
 def _sections(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
@@ -96,7 +98,7 @@ def _placeholder(param: Any) -> str:
         return str(param.metavar)
     if described.choices:
         return "|".join(map(str, described.choices))
-    return PLACEHOLDERS.get(described.annotation, param.name.upper())
+    return PLACEHOLDERS.get(described.annotation) or str(param.name).upper()
 
 
 def _text(param: Any, ctx: Any) -> str:
