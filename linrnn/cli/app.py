@@ -3,6 +3,8 @@
 import os
 import sys
 import warnings
+from collections.abc import Callable
+from typing import Annotated
 
 import torch
 import typer
@@ -10,6 +12,7 @@ import typer
 from linrnn import training
 from linrnn.cli import bench as cli_bench
 from linrnn.cli import data as cli_data
+from linrnn.cli import export as cli_export
 from linrnn.cli import figure as cli_figure
 from linrnn.cli import predict as cli_predict
 from linrnn.cli import publish as cli_publish
@@ -19,30 +22,16 @@ from linrnn.cli import shrink as cli_shrink
 from linrnn.cli import sweep as cli_sweep
 from linrnn.cli import table as cli_table
 from linrnn.cli import train as cli_train
-from linrnn.cli.console import say
+from linrnn.cli.console import out, say
+from linrnn.cli.help import App
 from linrnn.cli.plugins import Modules, import_modules, load_installed
+from linrnn.util.provenance import provenance
 
-app = typer.Typer(
+app = App(
     help="Deep linear recurrent networks for long sequences.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-app.add_typer(cli_data.app, name="data")
-app.add_typer(cli_bench.app, name="bench")
-app.command()(cli_train.train)
-app.command("eval")(cli_runs.evaluate_run)
-app.command()(cli_publish.publish)
-app.command()(cli_predict.predict)
-app.command()(cli_predict.generate)
-app.command()(cli_shrink.shrink)
-app.command()(cli_sweep.sweep)
-app.command()(cli_runs.runs)
-app.command()(cli_runs.compare)
-app.command()(cli_runs.stream)
-app.command()(cli_recipes.recipes)
-app.command()(cli_figure.figure)
-app.command()(cli_table.table)
 
 
 def main() -> None:
@@ -73,7 +62,54 @@ def main() -> None:
         sys.exit(1)
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        versions = provenance()["versions"]
+        out.print(", ".join(f"{name} {versions[name]}" for name in ("linrnn", "torch", "python")), highlight=False)
+        raise typer.Exit
+
+
 @app.callback()
-def plugins(modules: Modules = None) -> None:
+def plugins(
+    modules: Modules = None,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the versions and exit."),
+    ] = False,
+) -> None:
     load_installed()
     import_modules(modules or [])
+
+
+SECTIONS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
+    "Train": {
+        "train": cli_train.train,
+        "recipes": cli_recipes.recipes,
+        "sweep": cli_sweep.sweep,
+        "data": cli_data.app,  # typer lists groups last
+    },
+    "Look at runs": {
+        "runs": cli_runs.runs,
+        "compare": cli_runs.compare,
+        "eval": cli_runs.evaluate_run,
+        "stream": cli_runs.stream,
+    },
+    "Use a model": {
+        "predict": cli_predict.predict,
+        "generate": cli_predict.generate,
+        "shrink": cli_shrink.shrink,
+        "export": cli_export.export,
+        "publish": cli_publish.publish,
+    },
+    "The paper, and speed": {
+        "figure": cli_figure.figure,
+        "table": cli_table.table,
+        "bench": cli_bench.app,
+    },
+}
+for title, commands in SECTIONS.items():
+    for name, function in commands.items():
+        if isinstance(function, typer.Typer):
+            app.add_typer(function, name=name, rich_help_panel=title)
+        else:
+            app.command(name, rich_help_panel=title)(function)

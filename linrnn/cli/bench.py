@@ -23,10 +23,11 @@ from linrnn.bench import train as steps
 from linrnn.bench.measure import Row
 from linrnn.cli import bench_tables as tables
 from linrnn.cli.console import log, out
+from linrnn.cli.help import App
 from linrnn.paper import presets
 from linrnn.util.errors import unknown, wrong_value
 
-app = typer.Typer(help="Speed: the scan, training steps, cores, streaming and long sequences.", no_args_is_help=True)
+app = App(help="Speed: the scan, training steps, cores, streaming and long sequences.")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 Device = Annotated[str | None, typer.Option(help="cpu or cuda.  [default: the GPU where there is one]")]

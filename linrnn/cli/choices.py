@@ -25,7 +25,7 @@ from linrnn.util.errors import wrong_value
 TaskName = Annotated[
     str | None,
     typer.Argument(
-        help="A recipe's name, see `linrnn recipes`; or a file or folder of your own data.", metavar="[TASK|PATH]"
+        help="A recipe's name, see `linrnn recipes`; or a file or folder of your own data.", metavar="TASK|PATH"
     ),
 ]
 Variant = Annotated[
@@ -41,7 +41,10 @@ Changes = Annotated[
 ]
 Steps = Annotated[int | None, typer.Option(help="The same as --set training.steps=STEPS.")]
 BatchSize = Annotated[int | None, typer.Option(help="The same as --set training.batch_size=BATCH_SIZE.")]
-LearningRate = Annotated[float | None, typer.Option(help="The same as --set training.learning_rate=LEARNING_RATE.")]
+LearningRate = Annotated[
+    float | None,
+    typer.Option("--learning-rate", "--lr", help="The same as --set training.learning_rate=LEARNING_RATE."),
+]
 Fast = Annotated[
     bool, typer.Option("--fast", help="The task's recipe for the paper's accuracy less half a point in few minutes.")
 ]

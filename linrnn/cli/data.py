@@ -15,14 +15,13 @@ from rich.table import Table
 from linrnn import tasks
 from linrnn.cli import own
 from linrnn.cli.console import bars, out, say
+from linrnn.cli.help import App
 from linrnn.tasks import archive, describe, download, store
 from linrnn.tasks import show as examples_of
 from linrnn.tasks.base import SPLITS, Progress, Source, Task
 from linrnn.util.errors import unknown, wrong_value
 
-app = typer.Typer(
-    help="The tasks' examples: list, download, import, generate, look at and check them.", no_args_is_help=True
-)
+app = App(help="The tasks' examples: list, download, import, generate, look at and check them.")
 UNITS = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3), ("B", 1))
 LINES = 4  # of text for each document
 

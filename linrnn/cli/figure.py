@@ -33,7 +33,7 @@ def figure(
     run: Annotated[
         Path | None,
         typer.Argument(
-            help="The folder of a run, for `depth`, or of several, for `ladder` and `pathx`.", metavar="[RUN]"
+            help="The folder of a run, for `depth`, or of several, for `ladder` and `pathx`.", metavar="RUN"
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Seconds instead of minutes: fewer and smaller runs.")] = False,

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-PANEL = "A file of one's own"
+PANEL = "Data of your own"
 
 Target = Annotated[
     str | None, typer.Option(help="Of a table: the column to learn; several with commas.", rich_help_panel=PANEL)

@@ -176,7 +176,7 @@ def row_of(run: Run, name: str) -> Row:
 
 
 def compare(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of runs, or that hold runs.", metavar="RUN...")],
+    folders: Annotated[list[Path], typer.Argument(help="Folders of runs, or that hold runs.", metavar="RUN")],
     file: CsvFile = None,
 ) -> None:
     """Mean and standard error over seeds, of runs that differ in nothing else.

@@ -32,7 +32,7 @@ LATEX = {
 def table(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(paper.TABLES)}.", metavar="NAME")],
     folders: Annotated[
-        list[Path] | None, typer.Argument(help="Where runs are, however deep.  [default: runs]", metavar="[FOLDER]...")
+        list[Path] | None, typer.Argument(help="Where runs are, however deep.  [default: runs]", metavar="FOLDER")
     ] = None,
     kind: Annotated[
         Literal["markdown", "latex", "html"] | None,

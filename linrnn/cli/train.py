@@ -39,17 +39,17 @@ def train(
     core: CoreName = None,
     fast: Fast = False,
     changes: Changes = None,
-    out_folder: Annotated[
-        Path | None, typer.Option("--out", help="A new folder for the run.  [default: runs/TASK-CORE]", metavar="DIR")
-    ] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with a run that was stopped.", metavar="RUN")] = None,
-    data: Data = None,
     steps: Steps = None,
     batch_size: BatchSize = None,
     learning_rate: LearningRate = None,
     patience: Patience = None,
     seed: Annotated[int | None, typer.Option(help="The same as --set training.seed=SEED.")] = None,
     minutes: Minutes = None,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="A new folder for the run.  [default: runs/TASK-CORE]", metavar="DIR")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with a run that was stopped.", metavar="RUN")] = None,
+    data: Data = None,
     device: Device = None,
     compiled: Annotated[
         bool, typer.Option("--compile/--no-compile", help="On a GPU: torch.compile and a CUDA graph.")

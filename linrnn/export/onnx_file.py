@@ -14,6 +14,7 @@ from torch import nn
 
 from linrnn.export.forms import traced
 from linrnn.export.source import Exportable, opened
+from linrnn.util import extras
 from linrnn.util.files import write
 
 
@@ -47,7 +48,8 @@ def onnx(
         >>> session = onnxruntime.InferenceSession("model.onnx")
         >>> (output,) = session.run(None, {"inputs": inputs})
     """
-    from linrnn.export.onnx_operators import TABLE
+    with extras.needed("an ONNX file"):
+        from linrnn.export.onnx_operators import TABLE
 
     about: dict[str, Any] = {}
     if args is None:

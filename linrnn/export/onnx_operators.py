@@ -3,18 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import onnxscript
 import torch
+from onnxscript import BOOL, FLOAT, graph
+from onnxscript import opset18 as op
 
 import linrnn.recurrence.op  # noqa: F401, where the operator is registered
-
-try:
-    import onnxscript
-    from onnxscript import BOOL, FLOAT, graph
-    from onnxscript import opset18 as op
-except ImportError as error:
-    raise ImportError(
-        f'linrnn.export.onnx: expected onnx and onnxscript: pip install "linrnn[export]" ({error})'
-    ) from error
 
 
 def _scan(u: Any, lam: Any, initial: Any, resets: Any = None, reverse: bool = False, offsets: Any = None) -> Any:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from linrnn import training
 from linrnn.cores.base import Core
+from linrnn.export.published import CARD, open_run
 from linrnn.model import Model
 from linrnn.recurrence.op import carry_dtype
 from linrnn.tasks.base import Description
@@ -83,7 +84,8 @@ def opened(given: Exportable) -> Source:
     """A copy of what was given, in float32 or float64; of a folder, the best weights of a run or a saved model."""
     if isinstance(given, str | os.PathLike):
         folder = Path(given)
-        given = Run.open(folder) if (folder / CHECKPOINTS).is_dir() else training.load(folder)
+        is_run = (folder / CHECKPOINTS).is_dir() or (folder / CARD).is_file()
+        given = open_run(folder) if is_run else training.load(folder)
     task = given.description if isinstance(given, Run) else None
     module: Any = given.model() if isinstance(given, Run) else given
     if not isinstance(module, Model | Core):
