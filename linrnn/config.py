@@ -9,7 +9,10 @@ import torch
 from torch import Tensor
 
 from linrnn.cores import CORES
+from linrnn.cores.base import values_can_be_read
 from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
+from linrnn.util.precision import autocast_dtype
+from linrnn.util.types import check_fields
 
 FORMAT = 1  # the version of config.json; raised when older releases would misread a saved model
 Norm = Literal["batch", "layer"]
@@ -51,13 +54,22 @@ class Interface:
             if inputs.dim() != batch_dims:
                 raise wrong_value("inputs", f"shape ({dims})", shape(inputs))
             return
-        autocast = inputs.is_floating_point() and torch.is_autocast_enabled(inputs.device.type)
+        autocast = inputs.is_floating_point() and autocast_dtype(inputs.device) is not None
         exact = self.vocabulary is not None and inputs.dtype == torch.float32  # half precision would round the tokens
         if inputs.dtype != parameter.dtype and not autocast and not exact:
             raise wrong_type("inputs", f"{parameter.dtype}, as the parameters", inputs.dtype)
         columns, name = (self.channels, "channels") if self.vocabulary is None else (self.channels + 1, "channels + 1")
         if inputs.dim() != batch_dims + 1 or inputs.shape[-1] != columns:
             raise wrong_value("inputs", f"shape ({dims}, {name}) with channels = {self.channels}", shape(inputs))
+
+    def check_tokens(self, inputs: Tensor) -> None:
+        """Raise ValueError for token ids outside the vocabulary. On a GPU, where looking takes time, the kernels do."""
+        if self.vocabulary is None or inputs.is_cuda or not inputs.numel() or not values_can_be_read(inputs):
+            return
+        ids = inputs if self.channels is None else inputs[..., -1]
+        low, high = (x.item() for x in ids.aminmax())
+        if not (low >= 0 and high < self.vocabulary):
+            raise wrong_value("inputs", f"tokens from 0 to {self.vocabulary - 1}", high if low >= 0 else low)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +111,7 @@ class ModelConfig(Architecture, Interface):  # in this order the fields of Inter
     """
 
     def __post_init__(self) -> None:
+        check_fields(self, exact=False)
         if self.channels is None and self.vocabulary is None:
             raise wrong_value("channels, vocabulary", "at least one of the two", "neither")
         for name in ("channels", "vocabulary", "classes", "d_model", "d_state", "depth"):

@@ -1,5 +1,6 @@
 """The deep model: encoder → blocks (norm → core → mixing → skip) → pooling → head."""
 
+import inspect
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,11 +14,13 @@ from linrnn.config import Architecture, Interface, Mixing, ModelConfig, Norm
 from linrnn.cores import CORES, Core
 from linrnn.cores.base import Lengths, check_lengths, last_valid, lengths_tensor, valid_mask
 from linrnn.norm import BatchNorm, LayerNorm
-from linrnn.recurrence.op import check_resets
+from linrnn.recurrence.op import check_device, check_resets
 from linrnn.util import saved
-from linrnn.util.errors import shape, wrong_type, wrong_value
+from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
 from linrnn.util.hub import OnHub
+from linrnn.util.precision import autocast_dtype, full_precision
 from linrnn.util.threads import OneThread
+from linrnn.util.types import allocating, checked, repeated
 
 __all__ = ["Architecture", "Block", "Interface", "Model", "ModelConfig", "ModelState", "load"]
 
@@ -106,9 +109,15 @@ class Model(OnHub, nn.Module):
         >>> logits = model(torch.randint(18, (4, 500)), lengths=torch.tensor([500, 20, 300, 7]))
     """
 
+    @checked
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
+        with allocating(vars(config)):
+            self._build(config)
+        self.apply(initialize)
+
+    def _build(self, config: ModelConfig) -> None:
         H = config.d_model
         self.encoder: nn.Module
         if config.vocabulary is None:
@@ -118,14 +127,20 @@ class Model(OnHub, nn.Module):
             self.encoder = nn.Embedding(config.vocabulary, H)
         else:
             self.encoder = NumbersAndTokens(config.channels, config.vocabulary, H)
-        cores = (CORES[config.core](H, config.d_state, **config.options) for _ in range(config.depth))
+        known = inspect.signature(CORES[config.core]).parameters
+        for name in config.options:
+            if name not in known and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
+                raise wrong_type(f"options of {config.core!r}", ", ".join(known), repr(name))
         options: Any = {"norm": config.norm, "mixing": config.mixing, "dropout": config.dropout}
-        self.blocks: Sequence[Block] = nn.ModuleList(Block(core, **options) for core in cores)  # type: ignore[assignment]
+
+        def block() -> Block:
+            return Block(CORES[config.core](H, config.d_state, **config.options), **options)
+
+        self.blocks: Sequence[Block] = nn.ModuleList(repeated(block, "depth", config.depth))  # type: ignore[assignment]
         if config.documents == 2:
             self.head: nn.Module = nn.Sequential(nn.Linear(4 * H, H), nn.GELU(), nn.Linear(H, config.classes))
         else:
             self.head = nn.Linear(H, config.classes)
-        self.apply(initialize)
 
     def forward(self, inputs: Tensor, *, lengths: Lengths | None = None, resets: Tensor | None = None) -> Tensor:
         """The outputs for whole sequences, computed in parallel.
@@ -140,8 +155,10 @@ class Model(OnHub, nn.Module):
             (batch, classes), or (batch, length, classes) with `pooling="none"`.
         """
         pairs = self.config.documents == 2
-        if resets is not None and (pairs or self.config.pooling != "none"):
-            raise wrong_value("resets", "None, or a model of one document with pooling='none'", shape(resets))
+        if resets is not None:
+            check_tensor("resets", resets)
+            if pairs or self.config.pooling != "none":
+                raise wrong_value("resets", "None, or a model of one document with pooling='none'", shape(resets))
         if pairs:
             inputs, lengths = self.documents(inputs, lengths)
         x, valid, _ = self._features(inputs, None, lengths, resets)
@@ -168,8 +185,11 @@ class Model(OnHub, nn.Module):
             (batch, length, classes); and the next state.
         """
         self._require_streaming("chunk", trains=self.config.norm == "layer")
+        check_tensor("inputs", inputs)
+        if inputs.dim() == 0:
+            raise wrong_value("inputs", "shape (batch, length, ...)", shape(inputs))
         state = self.initial_state(inputs.shape[0]) if state is None else state
-        self._check_state(state)
+        self._check_state(state, inputs.shape[0])
         x, valid, cores = self._features(inputs, state, lengths, None)
         steps = state.steps + (x.shape[1] if valid is None else valid.sum(1))
         if self.config.pooling == "last":
@@ -192,7 +212,8 @@ class Model(OnHub, nn.Module):
         """
         self._require_streaming("step")
         self.config.check_inputs(inputs, next(self.parameters()), batch_dims=1)
-        self._check_state(state)
+        self.config.check_tokens(inputs)
+        self._check_state(state, inputs.shape[0])
         with OneThread(len(inputs) * self.config.d_model):
             return self._step(inputs, state)
 
@@ -210,9 +231,10 @@ class Model(OnHub, nn.Module):
 
     def initial_state(self, batch: int) -> ModelState:
         """The state before the first step."""
+        check_integer("batch", batch, 0)
         cores = tuple(block.core.initial_state(batch) for block in self.blocks)
-        # float64: the sum over a long stream would lose precision
-        total = next(self.parameters()).new_zeros(batch, self.config.d_model, dtype=torch.float64)
+        with allocating({"batch": batch}):  # float64: the sum over a long stream would lose precision
+            total = next(self.parameters()).new_zeros(batch, self.config.d_model, dtype=torch.float64)
         return ModelState(cores, total, total.new_zeros(batch, dtype=torch.int64))
 
     def recurrent_parameters(self) -> list[nn.Parameter]:
@@ -229,6 +251,7 @@ class Model(OnHub, nn.Module):
 
     def documents(self, inputs: Tensor, lengths: Lengths | None) -> tuple[Tensor, Tensor | None]:
         """Pairs (batch, 2, length, ...) as documents (2·batch, length, ...), and lengths (batch, 2) as (2·batch,)."""
+        check_tensor("inputs", inputs)
         if inputs.dim() < 3 or inputs.shape[1] != 2:
             raise wrong_value("inputs", "two documents, (batch, 2, length, ...)", shape(inputs))
         if lengths is None:
@@ -242,10 +265,12 @@ class Model(OnHub, nn.Module):
         """Inputs with zeros at padding, lengths, and the mask of valid steps; raises if inputs or lengths are wrong."""
         self.config.check_inputs(inputs, next(self.parameters()), batch_dims=2)
         if lengths is None:
+            self.config.check_tokens(inputs)
             return inputs, None, None
         lengths = check_lengths(lengths, inputs)
         valid = valid_mask(lengths, inputs.shape[1])
         inputs = inputs.masked_fill(~valid.view(*valid.shape, *[1] * (inputs.dim() - 2)), 0)
+        self.config.check_tokens(inputs)
         return (inputs, None, None) if self.config.pooling == "all" else (inputs, lengths, valid)
 
     def pool(self, x: Tensor, valid: Tensor | None) -> Tensor:
@@ -255,7 +280,7 @@ class Model(OnHub, nn.Module):
     def classify(self, pooled: Tensor) -> Tensor:
         """The head's output for pooled steps, without autocast: means of long sequences differ too little for half
         precision."""
-        with torch.autocast(pooled.device.type, enabled=False):
+        with full_precision(pooled.device):
             output: Tensor = self.head(pooled.to(next(self.parameters()).dtype))
             return output
 
@@ -267,8 +292,8 @@ class Model(OnHub, nn.Module):
         if resets is not None:
             check_resets(resets, inputs)
         x = self.encoder(inputs)
-        if torch.is_autocast_enabled(x.device.type):
-            x = x.to(torch.get_autocast_dtype(x.device.type))  # autocast does not convert embeddings
+        if (dtype := autocast_dtype(x.device)) is not None:
+            x = x.to(dtype)  # autocast does not convert embeddings
         cores = []
         for i, block in enumerate(self.blocks):
             core = None if state is None else state.cores[i]
@@ -276,11 +301,18 @@ class Model(OnHub, nn.Module):
             cores.append(core)
         return x, valid, tuple(cores)
 
-    def _check_state(self, state: ModelState) -> None:
-        if not isinstance(state, ModelState):
+    def _check_state(self, state: ModelState, batch: int) -> None:
+        if not isinstance(state, ModelState) or not isinstance(state.cores, tuple):
             raise wrong_type("state", "a ModelState, from initial_state, chunk or step", type(state).__name__)
         if len(state.cores) != self.config.depth:
             raise wrong_value("state", f"the states of {self.config.depth} cores", len(state.cores))
+        parameter = next(self.parameters())
+        for name, part, dtype in (("total", state.total, torch.float64), ("steps", state.steps, torch.int64)):
+            check_tensor(f"state.{name}", part)
+            expected = (batch, self.config.d_model) if name == "total" else (batch,)
+            if part.shape != expected or part.dtype != dtype:
+                raise wrong_value(f"state.{name}", f"{dtype} {expected}", f"{part.dtype} {shape(part)}")
+            check_device(f"state.{name}", part, parameter)
 
     def _require_streaming(self, name: str, trains: bool = False) -> None:
         if self.config.documents == 2:

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from linrnn.model import Model
 from linrnn.tasks.base import STEPWISE, Description, Split
-from linrnn.util.errors import wrong_value
+from linrnn.util.errors import check_classes, check_tensor, shape, wrong_value
+from linrnn.util.types import check_device_is_here, check_fields, checked, fits
 
 Loss = Literal["squared", "absolute"]
 Totals = dict[str, Tensor]
@@ -37,6 +38,9 @@ class Metric:
     words: str
     higher: bool = False
     percent: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def better(self, value: float, than: float | None) -> bool:
         """Whether a value is better than another; any value is better than none or than NaN."""
@@ -70,6 +74,13 @@ class Options:
     loss: Loss | None = None
     label_smoothing: float = 0.0
     class_weights: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not 0 <= self.label_smoothing < 1:
+            raise wrong_value("label_smoothing", "a part from 0 to below 1", self.label_smoothing)
+        if any(not fits(weight, float) or not 0 <= weight < math.inf for weight in self.class_weights or ()):
+            raise wrong_value("class_weights", "numbers from 0 up", self.class_weights)
 
 
 class Objective:
@@ -134,6 +145,32 @@ class Objective:
             expected = "false for language, whose targets are the next symbols"
             raise wrong_value("model.options.bidirectional", expected, "true")
 
+    def _check(self, outputs: Tensor, targets: Tensor, lengths: Tensor | None, counted: Tensor | None = None) -> None:
+        """Raise TypeError or ValueError unless the tensors of a batch fit together."""
+        check_tensor("outputs", outputs)
+        check_tensor("targets", targets)
+        steps = ("batch", "length") if self.stepwise else ("batch",)
+        if outputs.dim() != len(steps) + 1 or outputs.shape[-1] != self.width or not outputs.is_floating_point():
+            expected = f"floats ({', '.join(steps)}, {self.width})"
+            raise wrong_value("outputs", expected, f"{outputs.dtype} {shape(outputs)}")
+        numeric, labels = self.task.numeric_targets, self.task.kind == "multi-label"
+        expected_shape = self._target_shape(outputs)
+        fits_type = numeric == targets.is_floating_point() or labels
+        if targets.shape != expected_shape or not fits_type or targets.is_complex():
+            expected = f"{'floats' if numeric else 'integers'} {tuple(expected_shape)}"
+            raise wrong_value("targets", expected, f"{targets.dtype} {shape(targets)}")
+        for name, x, kind in (("lengths", lengths, torch.int64), ("counted", counted, torch.bool)):
+            if x is not None:
+                check_tensor(name, x)
+                if x.shape != outputs.shape[:1] or x.dtype != kind:
+                    raise wrong_value(name, f"{kind} {tuple(outputs.shape[:1])}", f"{x.dtype} {shape(x)}")
+        for name, x in (("targets", targets), ("lengths", lengths), ("counted", counted)):
+            if x is not None and x.device != outputs.device:
+                raise wrong_value(name, f"a tensor on {outputs.device}, as outputs", f"one on {x.device}")
+
+    def _target_shape(self, outputs: Tensor) -> tuple[int, ...]:
+        return outputs.shape
+
     def _mask(self, targets: Tensor, lengths: Tensor | None, counted: Tensor | None = None) -> Tensor | None:
         """The examples, or the steps (batch, length), that count; None for all."""
         if not self.stepwise or lengths is None:
@@ -158,15 +195,22 @@ class Classes(Objective):
         if options.class_weights is not None:
             self.chosen["weight"] = torch.tensor(options.class_weights, dtype=torch.float32, device=device)
 
+    def _target_shape(self, outputs: Tensor) -> tuple[int, ...]:
+        return outputs.shape[:-1]
+
     def loss(self, outputs: Tensor, targets: Tensor, lengths: Tensor | None = None) -> Tensor:
-        mask = self._mask(targets, lengths)
+        self._check(outputs, targets, lengths)
+        mask, targets = self._mask(targets, lengths), targets.long()
         if mask is None:
+            check_classes("targets", targets, self.width)
             return F.cross_entropy(outputs.float().flatten(0, -2), targets.flatten(), **self.chosen)
         losses, factors = self._losses(outputs, targets, mask)
         return losses.sum() / factors.sum().clamp(min=torch.finfo(factors.dtype).tiny)
 
     def totals(self, outputs: Tensor, targets: Tensor, lengths: Tensor | None, counted: Tensor) -> Totals:
-        mask = self._mask(targets, lengths, counted)
+        check_tensor("counted", counted)
+        self._check(outputs, targets, lengths, counted)
+        mask, targets = self._mask(targets, lengths, counted), targets.long()
         assert mask is not None
         losses, factors = self._losses(outputs, targets, mask)
         count = mask.sum()
@@ -184,6 +228,7 @@ class Classes(Objective):
         """The loss of each example or step, 0 where it does not count, and its factor in the mean."""
         chosen = other or self.chosen
         targets = torch.where(mask, targets, 0)
+        check_classes("targets", targets, self.width)
         flat = F.cross_entropy(outputs.float().flatten(0, -2), targets.flatten(), reduction="none", **chosen)
         losses = torch.where(mask, flat.view(targets.shape), 0)
         factors = mask.float() if "weight" not in chosen else torch.where(mask, chosen["weight"][targets], 0)
@@ -197,7 +242,7 @@ class Language(Classes):
     applies = ("label_smoothing",)
 
     def totals(self, outputs: Tensor, targets: Tensor, lengths: Tensor | None, counted: Tensor) -> Totals:
-        found = super().totals(outputs, targets, lengths, counted)
+        found, targets = super().totals(outputs, targets, lengths, counted), targets.long()
         mask = self._mask(targets, lengths, counted)
         assert mask is not None
         return found | {"nats": self._losses(outputs, targets, mask, label_smoothing=0.0)[0].double().sum()}
@@ -213,12 +258,15 @@ class Labels(Objective):
     metrics = (F1, AVERAGE_PRECISION)
 
     def loss(self, outputs: Tensor, targets: Tensor, lengths: Tensor | None = None) -> Tensor:
+        self._check(outputs, targets, None)
         return F.binary_cross_entropy_with_logits(outputs.float(), targets.float())
 
     def totals(self, outputs: Tensor, targets: Tensor, lengths: Tensor | None, counted: Tensor) -> Totals:
+        check_tensor("counted", counted)
+        self._check(outputs, targets, None, counted)
         outputs, mask = outputs.float(), counted.unsqueeze(1)
         losses = F.binary_cross_entropy_with_logits(outputs, targets.float(), reduction="none")
-        said, so = (outputs > 0) & mask, (targets > 0) & mask
+        said, so = (outputs > 0) & mask, (targets.float() > 0) & mask
         return {
             "loss": torch.where(mask, losses, 0).sum(),
             "count": mask.sum() * targets.shape[1],
@@ -254,7 +302,12 @@ class Numbers(Objective):
         mean, std = task.target_mean or (0.0,) * task.outputs, task.target_std or (1.0,) * task.outputs
         self.mean, self.std = (torch.tensor(numbers, device=device) for numbers in (mean, std))
 
+    def _target_shape(self, outputs: Tensor) -> tuple[int, ...]:
+        horizon = self.task.horizon
+        return outputs.shape if horizon is None else (len(outputs), horizon, self.task.outputs)
+
     def loss(self, outputs: Tensor, targets: Tensor, lengths: Tensor | None = None) -> Tensor:
+        self._check(outputs, targets, lengths)
         losses, mask = self._losses(self.shaped(outputs), targets), self._mask(targets, lengths)
         if mask is None:
             return losses.mean()
@@ -262,6 +315,8 @@ class Numbers(Objective):
         return torch.where(mask, losses, 0).sum() / (mask.sum() * targets.shape[-1]).clamp(min=1)
 
     def totals(self, outputs: Tensor, targets: Tensor, lengths: Tensor | None, counted: Tensor) -> Totals:
+        check_tensor("counted", counted)
+        self._check(outputs, targets, lengths, counted)
         outputs, mask = self.shaped(outputs), self._mask(targets, lengths, counted)
         assert mask is not None
         mask = mask.view(*mask.shape, *[1] * (targets.dim() - mask.dim())).expand(targets.shape)
@@ -289,6 +344,7 @@ class Numbers(Objective):
         return error.abs() if self.options.loss == "absolute" else error.square()
 
 
+@checked
 def of(task: Description, options: Options | None = None, device: torch.device | str = "cpu") -> Objective:
     """The objective of a task; an option that does not apply to its kind is an error that names the option.
 
@@ -296,7 +352,8 @@ def of(task: Description, options: Options | None = None, device: torch.device |
         >>> of(linrnn.tasks.load("recall")).metrics[0].name
         'accuracy'
     """
-    options = options or Options()
+    check_device_is_here(device)
+    options = Options() if options is None else options
     kinds: dict[str, type[Objective]] = {"multi-label": Labels, "language": Language}
     cls = kinds.get(task.kind, Numbers if task.numeric_targets else Classes)
     for name, default in vars(Options()).items():

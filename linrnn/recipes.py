@@ -6,14 +6,14 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from linrnn import tasks
 from linrnn.cores import CORES
 from linrnn.model import Architecture, ModelConfig
 from linrnn.tasks.base import STEPWISE, Description, Source, Task
 from linrnn.util.errors import check_new_name, unknown, wrong_type, wrong_value
+from linrnn.util.types import check_fields, check_type, describe, fits
 
 DEFAULT = "recall"
 LONG = 2_000  # steps, above which slow oscillations are learned better
@@ -40,7 +40,7 @@ class ModelSettings(Architecture):
     """The architecture, with its types and options checked; the task gives the rest of a `ModelConfig`."""
 
     def __post_init__(self) -> None:
-        _check_types(self)
+        check_fields(self)
         if self.core not in CORES:
             raise unknown("core", self.core, CORES)
         known = core_options(self.core)
@@ -109,7 +109,7 @@ class Training:
     target: float | None = None
 
     def __post_init__(self) -> None:
-        _check_types(self)
+        check_fields(self)
         for name in ("steps", "batch_size", "eval_every"):
             if getattr(self, name) < 1:
                 raise wrong_value(name, "at least 1", getattr(self, name))
@@ -144,7 +144,7 @@ class Recipe:
     training: Training
 
     def __post_init__(self) -> None:
-        _check_types(self)
+        check_fields(self)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; what was added to recipes later is left out where it has its default."""
@@ -168,6 +168,7 @@ def get(name: str) -> Recipe:
         >>> linrnn.recipes.get("listops").training.steps
         80000
     """
+    check_type("name", name, str)
     if name in tasks.TASKS and name not in RECIPES:
         raise wrong_value("name", "a task with a recipe", f"{name!r}; linrnn.register_task takes one")
     if name not in RECIPES:
@@ -197,6 +198,8 @@ def register_task(name: str, load: Callable[[], Task], *, recipe: Recipe | str |
     if not callable(load):
         raise wrong_type("load", "a function that returns a linrnn.tasks.Task", repr(load))
     if isinstance(recipe, str):
+        if recipe not in RECIPES:
+            raise unknown("recipe", recipe, RECIPES)
         recipe = get(recipe)
     if recipe is not None and not isinstance(recipe, Recipe):
         raise wrong_type("recipe", "a Recipe or the name of one", repr(recipe))
@@ -217,37 +220,6 @@ def core_defaults(core: str) -> dict[str, Any]:
     parameters = inspect.signature(CORES[core]).parameters.values()
     options = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in ("device", "dtype")]
     return {option.name: option.default for option in options}
-
-
-def fits(value: object, hint: Any) -> bool:
-    """Whether a value is of an annotated type; integers pass for floats, booleans for nothing else."""
-    if get_origin(hint) is Literal:
-        return any(type(value) is type(choice) and value == choice for choice in get_args(hint))
-    if get_origin(hint) in (Union, UnionType):
-        return any(fits(value, part) for part in get_args(hint))
-    if hint is Any:
-        return True
-    if isinstance(value, bool):
-        return hint is bool
-    if hint is float:
-        return isinstance(value, int | float)
-    return isinstance(value, get_origin(hint) or hint)
-
-
-def describe(hint: Any) -> str:
-    """An annotated type in words."""
-    if get_origin(hint) is Literal:
-        return " or ".join(map(repr, get_args(hint)))
-    if get_origin(hint) in (Union, UnionType):
-        return " or ".join(map(describe, get_args(hint)))
-    names = {int: "an integer", float: "a number", bool: "true or false", str: "text", NoneType: "none", Any: "a value"}
-    return names.get(hint, f"a {(get_origin(hint) or hint).__name__}")
-
-
-def _check_types(instance: Any) -> None:
-    for name, hint in get_type_hints(type(instance)).items():
-        if not fits(getattr(instance, name), hint):
-            raise wrong_type(name, describe(hint), repr(getattr(instance, name)))
 
 
 def _build(cls: Any, data: Any, where: str) -> Any:
@@ -364,6 +336,7 @@ def suggest(task: Task) -> Suggestion:
         >>> print("\n".join(suggestion.reasons.values()))
         >>> run = linrnn.train(suggestion, task=task, out="runs/mine")
     """
+    check_type("task", task, Task)
     examples, length = len(task.train), max(task.train.inputs.shape[2 if task.documents == 2 else 1], 1)
     seen, stepwise = examples * length, task.kind in STEPWISE
     size = next((H for H, most in ((32, 3e4), (64, 1e6), (128, 3e7)) if seen <= most), 256)

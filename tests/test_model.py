@@ -764,7 +764,7 @@ def test_call_errors(config: dict[str, Any], call: dict[str, Tensor], error: typ
 
 @pytest.mark.parametrize("token", [7, -1])
 def test_a_real_token_outside_the_vocabulary(token: int) -> None:
-    with pytest.raises(IndexError):
+    with pytest.raises(ValueError, match=f"inputs: expected tokens from 0 to 6, got {token}"):
         _model(vocabulary=7)(torch.tensor([[0, token, 2]]))
 
 

@@ -61,7 +61,7 @@ def fetch(task: Name, variant: Variant = None) -> None:
     with _progress("the same command goes on where it stopped") as progress:
         path = download.download(source.archive, progress)
     if source.archive.checksum is None:
-        found = download.sha256(path)
+        found = download.checksum(path, source.archive).removeprefix("sha256:")
         out.print(f"no checksum of {source.archive.name} was ever published; its sha256 is {found}", soft_wrap=True)
     try:
         _import(source, path)

@@ -7,9 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.recurrence import torch_func
-from linrnn.recurrence.op import carry_dtype, check_device, check_resets
-from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
+from linrnn.recurrence.op import STORAGE, carry_dtype, check_resets
+from linrnn.util.errors import check_integer, check_switch, check_tensor, shape, wrong_type, wrong_value
+from linrnn.util.precision import autocast_dtype
 from linrnn.util.threads import OneThread
+from linrnn.util.types import allocating, check_device_is_here
 
 Lengths = Tensor | Sequence[int] | Sequence[Sequence[int]]
 
@@ -48,6 +50,7 @@ class Core(nn.Module):
         super().__init__()
         for name, size in (("d_model", d_model), ("d_state", d_state)):
             check_integer(name, size, 1)
+        check_switch("bidirectional", bidirectional)
         if bidirectional and not self.takes_both_directions:
             causal = f"False with the core {type(self).__name__}, which is causal"
             raise wrong_value("bidirectional", causal, bidirectional)
@@ -85,7 +88,7 @@ class Core(nn.Module):
             none = "None: a bidirectional core has no state to go on from"
             raise wrong_value("state", none, type(state).__name__)
         if state is not None:
-            self._check_state(state, u)
+            self._check_state(state, u.shape[0])
         given: dict[str, Any] = {}
         if resets is not None:
             check_resets(resets, u)
@@ -118,7 +121,7 @@ class Core(nn.Module):
         if self.bidirectional:
             raise ValueError("step: expected a causal core, got a bidirectional one, which needs the whole sequence")
         self._check_input("u", u, ("batch", "d_model"))
-        self._check_state(state, u)
+        self._check_state(state, u.shape[0])
         with OneThread(u.numel()):
             return self._step(u, state)
 
@@ -127,7 +130,8 @@ class Core(nn.Module):
         if self.bidirectional:
             raise ValueError("initial_state: expected a causal core, got a bidirectional one, which keeps no state")
         check_integer("batch", batch, 0)
-        return self._zero_state(batch)
+        with allocating({"batch": batch}):
+            return self._zero_state(batch)
 
     def eigenvalues(self) -> Tensor | None:
         """The eigenvalues of the recurrence, a complex vector; None if the core does not define them."""
@@ -175,30 +179,34 @@ class Core(nn.Module):
         parameter = next(self.parameters())
         if u.device != parameter.device:
             raise wrong_value(name, f"a tensor on {parameter.device}, as the parameters", f"one on {u.device}")
-        if u.dtype != parameter.dtype and not (u.is_floating_point() and torch.is_autocast_enabled(u.device.type)):
+        if u.dtype != parameter.dtype and not (u.is_floating_point() and autocast_dtype(u.device)):
             raise wrong_type(name, f"{parameter.dtype}, as the parameters", u.dtype)
 
-    def _check_state(self, state: Tensor, u: Tensor) -> None:
+    def _check_state(self, state: Tensor, batch: int) -> None:
         check_tensor("state", state)
-        expected = (u.shape[0], *self.state_shape)
+        expected = (batch, *self.state_shape)
         if state.shape != expected:
             raise wrong_value("state", f"shape {expected}", shape(state))
-        carry = carry_dtype(next(self.parameters()).dtype)
+        parameter = next(self.parameters())
+        carry = carry_dtype(parameter.dtype)
         if state.dtype != carry:
             raise wrong_type("state", f"{carry}", state.dtype)
-        check_device("state", state, u)
+        if state.device != parameter.device:
+            raise wrong_value("state", f"a tensor on {parameter.device}, as the parameters", f"one on {state.device}")
 
 
 def empty_parameters(device: torch.device | str | None, dtype: torch.dtype | None) -> Callable[..., nn.Parameter]:
     """A function that takes a shape and returns an uninitialized parameter."""
+    if dtype is not None and dtype not in STORAGE:
+        raise wrong_value("dtype", "float32, bfloat16, float16 or float64, or None", dtype)
+    check_device_is_here(device)
     return lambda *shape: nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
 
 
 def output_dtype(u: Tensor, carry: torch.dtype) -> torch.dtype:
     """The dtype a matmul of `u` returns: autocast's if enabled, else `u.dtype`."""
-    if torch.is_autocast_enabled(u.device.type) and carry != torch.float64:
-        return torch.get_autocast_dtype(u.device.type)
-    return u.dtype
+    autocast = autocast_dtype(u.device)
+    return u.dtype if autocast is None or carry == torch.float64 else autocast
 
 
 def lengths_tensor(lengths: Lengths) -> Tensor:
@@ -208,9 +216,10 @@ def lengths_tensor(lengths: Lengths) -> Tensor:
             lengths = torch.as_tensor(lengths, dtype=None if len(lengths) else torch.int64)
         except (TypeError, ValueError, RuntimeError) as error:
             raise wrong_type("lengths", "a tensor or a list of integers", repr(lengths)) from error
+    check_tensor("lengths", lengths)
     if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
         raise wrong_type("lengths", "integers", lengths.dtype)
-    return lengths
+    return lengths.long()
 
 
 def check_lengths(lengths: Lengths, u: Tensor) -> Tensor:
@@ -219,6 +228,8 @@ def check_lengths(lengths: Lengths, u: Tensor) -> Tensor:
     lengths = lengths_tensor(lengths)
     if lengths.shape != (batch,):
         raise wrong_value("lengths", f"shape {(batch,)} (batch,)", shape(lengths))
+    if lengths.is_meta and not u.is_meta:
+        raise wrong_value("lengths", f"a tensor on {u.device}, as u", "one on meta")
     if batch and values_can_be_read(lengths):
         low, high = (int(x) for x in lengths.aminmax())
         if low < 0 or high > length:
@@ -228,7 +239,7 @@ def check_lengths(lengths: Lengths, u: Tensor) -> Tensor:
 
 def values_can_be_read(x: Tensor) -> bool:
     """Whether Python can read the values of x: not while a graph is traced or captured, nor inside torch.func."""
-    if torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x):
+    if x.is_meta or torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x):
         return False
     return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
 

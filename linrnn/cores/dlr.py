@@ -8,6 +8,7 @@ from linrnn.cores import ssm
 from linrnn.cores.base import empty_parameters
 from linrnn.recurrence.op import carry_dtype
 from linrnn.recurrence.planes import to_planes
+from linrnn.util.types import checked
 
 
 class DLR(ssm.DiagonalSSM):
@@ -31,6 +32,7 @@ class DLR(ssm.DiagonalSSM):
 
     recurrent_names = ("nu_log", "theta", "B")
 
+    @checked
     def __init__(
         self,
         d_model: int,

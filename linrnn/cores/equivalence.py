@@ -5,7 +5,7 @@ import torch
 from linrnn.cores.lru import LRU
 from linrnn.cores.rnn import RNN
 from linrnn.recurrence.planes import to_planes
-from linrnn.util.errors import wrong_type
+from linrnn.util.errors import wrong_type, wrong_value
 
 
 @torch.no_grad()
@@ -33,6 +33,9 @@ def diagonalize(rnn: RNN) -> LRU:
         raise ValueError(
             f"rnn: expected nonlinearity='linear', got {rnn.nonlinearity!r}: only a linear map has this form"
         )
+    for name, parameter in rnn.named_parameters():
+        if not parameter.isfinite().all():
+            raise wrong_value("rnn", "finite parameters", f"{name} with NaN or infinite numbers")
     lam, P = torch.linalg.eig(rnn.A.double())
     if torch.linalg.cond(P) > 1e10:
         raise ValueError("rnn: expected a diagonalizable A, got one whose eigenvectors are not independent")

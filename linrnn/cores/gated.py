@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from linrnn.cores import kernels
 from linrnn.cores.base import Core, empty_parameters, last_valid, valid_mask
 from linrnn.recurrence.op import carry_dtype
+from linrnn.util.types import checked
 
 SATURATING = 1e4  # added to the input of a gate it gives σ = 1, subtracted σ = 0, in every precision
 
@@ -27,6 +28,7 @@ class Gated(Core):
     no_group = ": the length of a gated RNN cannot be split over processes"
     recurrent_names = ("A", "a", "B", "b")  # a and b are biases
 
+    @checked
     def __init__(
         self,
         d_model: int,

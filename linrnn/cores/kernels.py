@@ -10,6 +10,7 @@ from torch._compile import _disable_dynamo
 
 from linrnn.cores.base import output_dtype
 from linrnn.recurrence.op import carry_dtype
+from linrnn.util.precision import full_precision
 
 
 def run(name: str, u: Tensor, initial: Sequence[Tensor], weights: Sequence[Tensor]) -> list[Tensor]:
@@ -26,7 +27,7 @@ def run(name: str, u: Tensor, initial: Sequence[Tensor], weights: Sequence[Tenso
 
 def _run(name: str, u: Tensor, initial: Sequence[Tensor], weights: Sequence[Tensor]) -> list[Tensor]:
     dtype = output_dtype(u, carry_dtype(weights[0].dtype))
-    with torch.autocast(u.device.type, enabled=False):  # on a GPU autocast would choose float16, even for bfloat16
+    with full_precision(u.device):  # on a GPU autocast would choose float16, even for bfloat16
         state = [part.to(dtype).unsqueeze(0).contiguous() for part in initial]
         kernel: Any = getattr(torch, name)
         # has_biases, num_layers, dropout, train, bidirectional, batch_first

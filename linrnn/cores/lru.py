@@ -16,6 +16,7 @@ from linrnn.recurrence.op import carry_dtype
 from linrnn.recurrence.planes import from_planes, multiply
 from linrnn.spectrum import PARAMETERIZATIONS, LRUParameterization
 from linrnn.util.errors import check_integer, wrong_value
+from linrnn.util.types import checked
 
 
 class LRU(Core):
@@ -54,6 +55,7 @@ class LRU(Core):
     theta: nn.Parameter
     lam: nn.Parameter
 
+    @checked
     def __init__(
         self,
         d_model: int,
@@ -163,6 +165,7 @@ class LRU(Core):
         """The eigenvalues λ, complex (N,)."""
         return from_planes(self.system().lam)
 
+    @checked
     def kernel(self, length: int) -> Tensor:
         """The impulse response, (length, H, H): entry (k, i, j) is y_k's feature i for a unit impulse in feature j."""
         self._require_causal("kernel")

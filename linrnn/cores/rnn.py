@@ -12,6 +12,8 @@ from linrnn.cores import kernels
 from linrnn.cores.base import Core, empty_parameters, last_valid
 from linrnn.recurrence.op import carry_dtype
 from linrnn.util.errors import wrong_value
+from linrnn.util.precision import full_precision
+from linrnn.util.types import checked
 
 Nonlinearity = Literal["tanh", "relu", "linear"]
 STEP: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu, "linear": lambda x: x}
@@ -42,6 +44,7 @@ class RNN(Core):
     no_resets = " with nonlinearity={core.nonlinearity!r}: its kernel has none"
     no_group = ": the length of a dense RNN cannot be split over processes"
 
+    @checked
     def __init__(
         self,
         d_model: int,
@@ -149,7 +152,7 @@ def linear_scan(v: Tensor, A: Tensor, initial: Tensor, resets: Tensor | None = N
     first, second = _pairs(v)
     cut_first, cut_second = (None, None) if resets is None else _pairs(resets)
     cut = None if cut_first is None or cut_second is None else cut_first | cut_second
-    with torch.autocast(v.device.type, enabled=False):  # each squaring doubles the relative error
+    with full_precision(v.device):  # each squaring doubles the relative error
         squared = A @ A
     later = linear_scan(second + times_A(first, cut_second), squared, initial, cut)
     earlier = first + times_A(torch.cat([initial.unsqueeze(1), later[:, :-1]], dim=1), cut_first)

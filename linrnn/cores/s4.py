@@ -32,6 +32,8 @@ from linrnn.cores.system import Dense
 from linrnn.recurrence import torch_func
 from linrnn.recurrence.op import carry_dtype
 from linrnn.util.errors import check_integer
+from linrnn.util.precision import full_precision
+from linrnn.util.types import checked
 
 LEVELS = 7  # the final state is computed in chunks of 2^LEVELS steps
 CAUCHY_ELEMENTS = 2**24  # the largest part of the Cauchy matrix in memory at a time
@@ -68,6 +70,7 @@ class S4(Core):
         "S4D and S5 have resets"
     )
 
+    @checked
     def __init__(
         self,
         d_model: int,
@@ -114,6 +117,7 @@ class S4(Core):
         eigenvalues: Tensor = torch.linalg.eigvals(A.double().cpu()).flatten()
         return eigenvalues.to(A.device, torch.promote_types(A.dtype, torch.complex64))
 
+    @checked
     def kernel(self, length: int) -> Tensor:
         """The impulse response, (length, H, H): entry (k, i, i) is y_k's feature i for a unit impulse in feature i."""
         self._require_causal("kernel")
@@ -136,7 +140,7 @@ class S4(Core):
 
     def _sequence(self, u: Tensor, state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
         carry = carry_dtype(self.D.dtype)
-        with torch.autocast(u.device.type, enabled=False):  # kernel and transforms in float32 or better
+        with full_precision(u.device):  # kernel and transforms in float32 or better
             y, final = self._convolved(u.to(carry), state, lengths)
             y = self._add_Du(y, u)
         return y.to(output_dtype(u, carry)), final
@@ -154,7 +158,7 @@ class S4(Core):
         return y, _final(u, system, squares, state, lengths)
 
     def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        with torch.autocast(u.device.type, enabled=False):
+        with full_precision(u.device):
             system = self._system()
             x = _step(system, state.movedim(1, 0), u.to(system.delta.dtype))
             y = torch.einsum("cbhn,chn->bh", x, 2 * ssm.conj(system.c[:, 0]))

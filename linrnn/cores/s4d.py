@@ -9,6 +9,7 @@ from linrnn import spectrum
 from linrnn.cores import ssm
 from linrnn.cores.base import empty_parameters
 from linrnn.recurrence.op import carry_dtype
+from linrnn.util.types import checked
 
 InputMultiplier = Literal["exact", "first_order"]
 
@@ -46,6 +47,7 @@ class S4D(ssm.DiagonalSSM):
         >>> y_next, state = layer.step(torch.randn(8, 64), state)
     """
 
+    @checked
     def __init__(
         self,
         d_model: int,

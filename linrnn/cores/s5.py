@@ -12,6 +12,7 @@ from linrnn.cores.lru import LRU
 from linrnn.cores.system import System
 from linrnn.recurrence.op import carry_dtype
 from linrnn.util.errors import check_integer, wrong_value
+from linrnn.util.types import checked
 
 
 class S5(LRU):
@@ -43,6 +44,7 @@ class S5(LRU):
         >>> y_next, state = layer.step(torch.randn(8, 64), state)
     """
 
+    @checked
     def __init__(
         self,
         d_model: int,

@@ -20,6 +20,8 @@ from linrnn.recurrence import scan_planes, torch_func
 from linrnn.recurrence.op import carry_dtype
 from linrnn.recurrence.planes import from_planes, multiply
 from linrnn.util.errors import check_integer, wrong_value
+from linrnn.util.precision import full_precision
+from linrnn.util.types import checked
 
 Discretization = Literal["zoh", "bilinear"]
 B_BOUND = 2.0  # on the real and imaginary parts of the initial B
@@ -141,6 +143,7 @@ class DiagonalSSM(Core):
         """The eigenvalues λ in discrete time, complex (H·N,), feature by feature."""
         return from_planes(self._system()[0].flatten(1))
 
+    @checked
     def kernel(self, length: int) -> Tensor:
         """The impulse response, (length, H, H): entry (k, i, i) is y_k's feature i for a unit impulse in feature i."""
         self._require_causal("kernel")
@@ -164,7 +167,7 @@ class DiagonalSSM(Core):
         self, u: Tensor, state: Tensor | None, lengths: Tensor | None, resets: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         carry = carry_dtype(self.D.dtype)
-        with torch.autocast(u.device.type, enabled=False):  # kernel and transforms in float32 or better
+        with full_precision(u.device):  # kernel and transforms in float32 or better
             if resets is None:
                 y, final = self._convolved(u.to(carry), state, lengths)
             else:
@@ -206,7 +209,7 @@ class DiagonalSSM(Core):
         return y, final.view_as(initial) if lengths is None else last_valid(x, lengths, initial)
 
     def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        with torch.autocast(u.device.type, enabled=False):
+        with full_precision(u.device):
             lam, b = self._system()
             x = times(lam.unsqueeze(1), state.movedim(1, 0)).movedim(0, 1) + b * u.to(b.dtype)[:, None, :, None]
             y = torch.einsum("bchn,chn->bh", x, 2 * conj(self.C[0].to(b.dtype)))

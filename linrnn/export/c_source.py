@@ -20,6 +20,7 @@ from linrnn.model import Model
 from linrnn.norm import BatchNorm
 from linrnn.util.errors import wrong_value
 from linrnn.util.files import write
+from linrnn.util.types import check_path, check_type
 
 TEMPLATE = "step.template.c"
 A_LINE = 6  # numbers
@@ -37,6 +38,8 @@ def c(model: Exportable, path: str | os.PathLike[str], *, name: str = "linrnn") 
     Example:
         >>> linrnn.export.c(model, "model.c")  # cc -std=c99 -O3 -DLINRNN_EXAMPLE model.c -lm -o model
     """
+    check_path("path", path)
+    check_type("name", name, str)
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise wrong_value("name", "a word of lower-case letters, digits and _", repr(name))
     source = opened(model)

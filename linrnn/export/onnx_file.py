@@ -16,6 +16,7 @@ from linrnn.export.forms import traced
 from linrnn.export.source import Exportable, opened
 from linrnn.util import extras
 from linrnn.util.files import write
+from linrnn.util.types import check_path
 
 
 def onnx(
@@ -48,6 +49,7 @@ def onnx(
         >>> session = onnxruntime.InferenceSession("model.onnx")
         >>> (output,) = session.run(None, {"inputs": inputs})
     """
+    check_path("path", path)
     with extras.needed("an ONNX file"):
         from linrnn.export.onnx_operators import TABLE
 

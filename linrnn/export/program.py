@@ -13,6 +13,7 @@ from linrnn.export.plain_scan import scan
 from linrnn.export.source import Exportable, opened
 from linrnn.util.errors import wrong_value
 from linrnn.util.files import write
+from linrnn.util.types import check_path
 
 
 def torch(
@@ -38,6 +39,7 @@ def torch(
         >>> linrnn.export.torch(model, "compiled.pt2", compiled=True)
         >>> output = torch._inductor.aoti_load_package("compiled.pt2")(inputs)
     """
+    check_path("path", path)
     if Path(path).suffix != ".pt2":
         raise wrong_value("path", "a name that ends in .pt2", path)
     if compiled and operators:

@@ -17,11 +17,14 @@ from linrnn.fast.encoder import Encoded, encode, without_padding
 from linrnn.model import Model, pair
 from linrnn.norm import Moments
 from linrnn.recurrence import backend
-from linrnn.util.errors import wrong_value
+from linrnn.util.errors import check_integer, wrong_value
+from linrnn.util.precision import full_precision
+from linrnn.util.types import check_type, checked
 
 logger = logging.getLogger(__name__)
 
 
+@checked
 def accelerate(model: Model, *, compile: bool = True) -> "Model | Accelerated":
     """A callable that computes what the model computes, faster.
 
@@ -49,6 +52,7 @@ def reason(model: Model, x: Tensor | None = None) -> str | None:
     Args:
         x: a tensor of the dtype in which the model runs, if it is known.
     """
+    check_type("model", model, Model)
     device = next(model.parameters()).device
     if unsuitable := _unsuitable(model):
         return unsuitable
@@ -75,6 +79,7 @@ def _unsuitable(model: Model) -> str | None:
 
 def packs(model: Model) -> bool:
     """Whether `accelerate(model)` takes packed batches."""
+    check_type("model", model, Model)
     lrus = all(isinstance(block.core, LRU) for block in model.blocks)
     return lrus and model.config.documents == 1 and model.config.pooling == "mean"
 
@@ -89,8 +94,11 @@ class Accelerated(nn.Module):
         chunk: steps of a chunk; None for the fastest.
     """
 
+    @checked
     def __init__(self, model: Model, *, compile: bool = True, fuse: bool = False, chunk: int | None = None) -> None:
         super().__init__()
+        if chunk is not None:
+            check_integer("chunk", chunk, 1)
         self.model, self.fuse, self.chunk = model, fuse, chunk
         self._weights: Callable[..., list[CoreWeights]] = chunks.core_weights
         self._block: Callable[..., tuple[Tensor, Moments | None]] = blocks.run_block
@@ -122,7 +130,7 @@ class Accelerated(nn.Module):
             inputs, lengths = model.documents(inputs, lengths)
         inputs, lengths, valid = model.checked(inputs, lengths)
         dtype = self._dtype()
-        with torch.autocast(inputs.device.type, enabled=False):
+        with full_precision(inputs.device):
             pooled = model.pool(self._fused(encode(model.encoder, inputs, dtype), Batch(valid)), valid)
         return model.classify(pair(pooled) if pairs else pooled)
 
@@ -136,7 +144,7 @@ class Accelerated(nn.Module):
         assert lengths is not None
         packed = packing.pack(inputs, lengths, length)
         dtype = self._dtype()
-        with torch.autocast(inputs.device.type, enabled=False):
+        with full_precision(inputs.device):
             encoded = encode(model.encoder, packed.inputs, dtype)
             if fuses := self._fuses(encoded.x):
                 x = self._fused(encoded, Batch(packed.valid, packed.segment, packed.offsets))

@@ -12,6 +12,7 @@ from torch import Tensor
 from linrnn.fast.fused import masked
 from linrnn.model import Block
 from linrnn.util.errors import wrong_value
+from linrnn.util.precision import full_precision
 
 ALIGNMENT = 8  # each sequence starts at a multiple of this many steps
 WORTHWHILE = 0.9  # of the steps with padding; above, packing is not worth it
@@ -91,7 +92,7 @@ def means(x: Tensor, packed: PackedBatch, lengths: Tensor) -> Tensor:
     wide = torch.promote_types(x.dtype, torch.float32)
     parts = torch.where(packed.valid.unsqueeze(-1), x, 0).to(wide).view(-1, ALIGNMENT, x.shape[2]).sum(1)
     numbers = torch.arange(len(lengths), device=x.device).unsqueeze(1)
-    with torch.autocast(x.device.type, enabled=False):
+    with full_precision(x.device):
         total = (packed.segment[:, ::ALIGNMENT] == numbers).to(parts.dtype) @ parts
     return total / lengths.clamp(min=1).unsqueeze(1)
 

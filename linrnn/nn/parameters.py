@@ -5,8 +5,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from linrnn.cores import Core
+from linrnn.util.types import checked
 
 
+@checked
 def param_groups(
     module: nn.Module, lr: float | Tensor, *, weight_decay: float = 0.05, recurrent_factor: float = 0.5
 ) -> list[dict[str, Any]]:

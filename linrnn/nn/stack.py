@@ -14,8 +14,10 @@ from linrnn.cores import Core
 from linrnn.cores.base import valid_mask
 from linrnn.model import Block, initialize
 from linrnn.nn.directions import BothDirections
-from linrnn.recurrence.op import carry_dtype
+from linrnn.recurrence.op import STORAGE, carry_dtype
 from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
+from linrnn.util.precision import autocast_dtype
+from linrnn.util.types import allocating, check_device_is_here, checked, repeated
 
 
 class Stack(nn.Module):
@@ -24,6 +26,7 @@ class Stack(nn.Module):
     core: ClassVar[type[Core]]
     defaults: ClassVar[Mapping[str, Any]] = {}  # of the core's options, where they differ from the core's own
 
+    @checked
     def __init__(
         self,
         input_size: int,
@@ -62,11 +65,15 @@ class Stack(nn.Module):
             return Block(recurrent, norm=norm, mixing=mixing, bias=bias)
 
         self.encoder = nn.Linear(input_size, width, bias)
-        self.blocks: Sequence[Block] = nn.ModuleList(block() for _ in range(num_layers))  # type: ignore[assignment]
+        blocks = repeated(block, "num_layers", num_layers)
+        self.blocks: Sequence[Block] = nn.ModuleList(blocks)  # type: ignore[assignment]
         self.dropout = float(dropout)
         outputs = proj_size * (2 if bidirectional else 1)
         self.projection = nn.Linear(width, outputs, bias) if proj_size else None
         self.apply(initialize)
+        if dtype is not None and dtype not in STORAGE:
+            raise wrong_value("dtype", "float32, bfloat16, float16 or float64, or None", dtype)
+        check_device_is_here(device)
         self.to(device=device, dtype=dtype)
 
     @property
@@ -119,7 +126,8 @@ class Stack(nn.Module):
         """The zero state, from which a call without `hx` starts."""
         check_integer("batch", batch, 0)
         parameter = self.encoder.weight
-        return parameter.new_zeros(self._state_shape(batch), dtype=carry_dtype(parameter.dtype))
+        with allocating({"batch": batch}):
+            return parameter.new_zeros(self._state_shape(batch), dtype=carry_dtype(parameter.dtype))
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -192,7 +200,7 @@ class Stack(nn.Module):
             raise wrong_value("input", f"{self.input_size} features (input_size)", x.shape[-1])
         if x.device != parameter.device:
             raise wrong_value("input", f"a tensor on {parameter.device}, as the parameters", f"one on {x.device}")
-        if x.dtype != parameter.dtype and not (x.is_floating_point() and torch.is_autocast_enabled(x.device.type)):
+        if x.dtype != parameter.dtype and not (x.is_floating_point() and autocast_dtype(x.device)):
             raise wrong_type("input", f"{parameter.dtype}, as the parameters: input.to({parameter.dtype})", x.dtype)
 
     def _check_state(self, hx: Tensor, batch: int) -> None:

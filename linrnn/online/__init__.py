@@ -19,7 +19,8 @@ from torch import Tensor
 from linrnn.cores import LRU, Core
 from linrnn.model import Model
 from linrnn.recurrence.planes import conj, multiply
-from linrnn.util.errors import check_integer, shape, wrong_type, wrong_value
+from linrnn.util.errors import check_classes, check_integer, check_tensor, shape, wrong_type, wrong_value
+from linrnn.util.types import checked
 
 __all__ = ["Learned", "Learner"]
 
@@ -68,6 +69,7 @@ class Learner:
         ...     output, loss = learner.step(u, target)
     """
 
+    @checked
     def __init__(
         self,
         model: Model | Core,
@@ -76,10 +78,6 @@ class Learner:
         loss: Callable[[Tensor, Tensor], Tensor] | None = None,
         batch: int = 1,
     ) -> None:
-        if not isinstance(model, Model | Core):
-            raise wrong_type("model", "a linrnn.Model or one of its recurrent layers", type(model).__name__)
-        if not isinstance(optimizer, torch.optim.Optimizer | None):
-            raise wrong_type("optimizer", "a torch.optim.Optimizer or None", type(optimizer).__name__)
         check_integer("batch", batch, 1)
         self.model, self.optimizer, self.batch = model, optimizer, batch
         self.loss = loss or _loss
@@ -93,12 +91,15 @@ class Learner:
             inputs: (batch, channels) or tokens (batch,), as of `Model.step`; of a layer (batch, d_model).
             target: what the loss takes; None to go on without learning.
         """
-        if isinstance(inputs, Tensor) and inputs.shape[:1] != (self.batch,):
+        check_tensor("inputs", inputs)
+        if inputs.shape[:1] != (self.batch,):
             raise wrong_value("inputs", f"{self.batch} streams (batch = {self.batch})", shape(inputs))
         with torch.set_grad_enabled(target is not None):
             output = self._output(inputs)
         if target is None:
             return Learned(output, None)
+        if self.loss is _loss:
+            _check_target(target, output)
         loss = self.loss(output, target)
         loss.backward()
         if self.optimizer is not None:
@@ -173,6 +174,19 @@ def _causal(core: Core) -> LRU:
 def _no_traces(layer: LRU, batch: int) -> Traces:
     x = layer.initial_state(batch)
     return Traces(x, x.clone(), x.new_zeros(batch, layer.d_model, *x.shape[1:]))
+
+
+def _check_target(target: Tensor, output: Tensor) -> None:
+    """Raise TypeError or ValueError unless these are numbers like the output, or a class for each stream."""
+    check_tensor("target", target)
+    if target.device != output.device:
+        raise wrong_value("target", f"a tensor on {output.device}", f"one on {target.device}")
+    if target.is_floating_point() and target.shape == output.shape and target.dtype == output.dtype:
+        return
+    if target.dtype != torch.int64 or target.shape != output.shape[:-1]:
+        expected = f"{output.dtype} {shape(output)}, or classes, torch.int64 {tuple(output.shape[:-1])}"
+        raise wrong_value("target", expected, f"{target.dtype} {shape(target)}")
+    check_classes("target", target, output.shape[-1])
 
 
 def _loss(output: Tensor, target: Tensor) -> Tensor:

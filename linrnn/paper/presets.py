@@ -12,8 +12,9 @@ from typing import Any
 
 from linrnn import recipes
 from linrnn.cores import CORES
-from linrnn.recipes import Recipe, core_defaults, core_options, fits
+from linrnn.recipes import Recipe, core_defaults, core_options
 from linrnn.util.errors import unknown, wrong_value
+from linrnn.util.types import checked, fits
 
 RING = ("r_min", "r_max", "max_phase", "counters")  # where eigenvalues start
 SWITCHES = (*RING, "parameterization", "normalize", "nonlinearity", "radius")  # what tells the rungs apart
@@ -104,6 +105,7 @@ def names() -> list[str]:
     return list(dict.fromkeys([*PRESETS, *CORES]))
 
 
+@checked
 def apply(recipe: Recipe, name: str) -> Recipe:
     """The recipe with another core: a preset, or a plain core, which keeps the options that it has in common.
 
@@ -127,6 +129,7 @@ def apply(recipe: Recipe, name: str) -> Recipe:
     return dataclasses.replace(changed, model=dataclasses.replace(changed.model, **fields))
 
 
+@checked
 def name_of(recipe: Recipe) -> str | None:
     """The first preset whose core and options for this task these are; None where there is none."""
     base = recipes.get(recipe.task) if recipe.task in recipes.RECIPES else recipe

@@ -6,7 +6,7 @@ from torch import Tensor
 from linrnn.recurrence import op, torch_func, varying_op
 from linrnn.recurrence.interface import Options
 from linrnn.recurrence.planes import from_planes, state_padding, to_planes
-from linrnn.util.errors import check_tensor, shape, wrong_type, wrong_value
+from linrnn.util.errors import check_switch, check_tensor, shape, wrong_type, wrong_value
 
 __all__ = ["scan", "scan_planes"]
 
@@ -59,6 +59,7 @@ def scan(
     """
     check_tensor("u", u)
     check_tensor("lam", lam)
+    check_switch("reverse", reverse)
     varies = lam.dim() == 3
     dtypes = REAL + COMPLEX if varies else COMPLEX
     if u.dtype not in dtypes:
@@ -116,6 +117,7 @@ def scan_planes(
     Returns:
         states: (batch, length, 2, N) in the dtype of `u`; final: (batch, 2, N) in the dtype of `lam`.
     """
+    check_switch("reverse", reverse)
     if isinstance(lam, Tensor) and lam.dim() == 4:
         if group is not None:
             raise ValueError("group: expected None with a λ for each step")

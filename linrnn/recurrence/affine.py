@@ -14,6 +14,7 @@ from torch import Tensor
 
 from linrnn.recurrence import backend, torch_func
 from linrnn.recurrence.interface import Gradients, Options, Solved
+from linrnn.util.precision import full_precision
 
 
 @torch.library.custom_op("linrnn::affine_scan", mutates_args=())
@@ -36,7 +37,7 @@ def affine_scan(
     kernels, options = backend.kernels(v.device), Options(offsets=offsets, exclusive=exclusive)
     step = initial.shape[1:]
     inside = kernels.adds_bias(v.new_empty(*v.shape[:2], *step, device="meta"), options)
-    with torch.autocast(v.device.type, enabled=False):
+    with full_precision(v.device):
         u = F.linear(v, weight, None if inside else bias).unflatten(-1, step)
     return kernels.scan(u, lam, initial, options, bias.view(step) if inside else None)
 
@@ -81,7 +82,7 @@ def _backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor
     given = (grad_states, grad_final, states, lam, initial, ctx.exclusive, offsets)
     g = Gradients(*affine_scan_backward(*given))
     grad_u = g.u.flatten(2)
-    with torch.autocast(v.device.type, enabled=False):  # a compiler traces this under the autocast of the forward pass
+    with full_precision(v.device):  # a compiler traces this under the autocast of the forward pass
         grad_v = grad_u @ weight
         grad_weight = grad_u.flatten(0, 1).t() @ v.flatten(0, 1)
     return grad_v, grad_weight, g.sum_u.flatten().to(weight.dtype), g.lam, g.initial, None, None

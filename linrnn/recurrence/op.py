@@ -21,6 +21,9 @@ def carry_dtype(storage: torch.dtype) -> torch.dtype:
 def check(u: Tensor, lam: Tensor, initial: Tensor | None, resets: Tensor | None) -> None:
     """Raise ValueError or TypeError unless the arguments of `scan_planes` fit together."""
     check_tensor("u", u)
+    check_tensor("lam", lam)
+    if initial is not None:
+        check_tensor("initial", initial)
     if u.dtype not in STORAGE:
         raise wrong_type("u", "float32, bfloat16, float16 or float64", u.dtype)
     if u.dim() != 4 or u.shape[2] != 2 or u.shape[3] < 1:
@@ -30,7 +33,6 @@ def check(u: Tensor, lam: Tensor, initial: Tensor | None, resets: Tensor | None)
     for name, x, expected in (("lam", lam, (2, n)), ("initial", initial, (batch, 2, n))):
         if x is None:
             continue
-        check_tensor(name, x)
         if x.dtype != carry:
             raise wrong_type(name, f"{carry} beside u of type {u.dtype}", x.dtype)
         if x.shape != expected:
@@ -41,8 +43,7 @@ def check(u: Tensor, lam: Tensor, initial: Tensor | None, resets: Tensor | None)
 
 
 def check_resets(resets: Tensor, u: Tensor) -> None:
-    if not isinstance(resets, Tensor):
-        raise wrong_type("resets", "a tensor of torch.bool", type(resets).__name__)
+    check_tensor("resets", resets)
     if resets.dtype != torch.bool:
         raise wrong_type("resets", "torch.bool", resets.dtype)
     if resets.shape != u.shape[:2]:

@@ -17,6 +17,9 @@ from linrnn.util.errors import check_tensor, shape, wrong_type, wrong_value
 def check(u: Tensor, lam: Tensor, initial: Tensor | None, resets: Tensor | None) -> None:
     """Raise ValueError or TypeError unless the arguments fit together; u and lam are (batch, length, P, N)."""
     check_tensor("u", u)
+    check_tensor("lam", lam)
+    if initial is not None:
+        check_tensor("initial", initial)
     if u.dtype not in STORAGE:
         raise wrong_type("u", "float32, bfloat16, float16 or float64", u.dtype)
     if u.dim() != 4 or u.shape[2] not in (1, 2) or u.shape[3] < 1:
@@ -25,7 +28,6 @@ def check(u: Tensor, lam: Tensor, initial: Tensor | None, resets: Tensor | None)
     for name, x, expected in (("lam", lam, u.shape), ("initial", initial, u.shape[:1] + u.shape[2:])):
         if x is None:
             continue
-        check_tensor(name, x)
         if x.dtype != carry:
             raise wrong_type(name, f"{carry} beside u of type {u.dtype}", x.dtype)
         if x.shape != expected:

@@ -16,7 +16,8 @@ from linrnn.recurrence import backend
 from linrnn.recurrence.op import carry_dtype
 from linrnn.streaming import reference
 from linrnn.streaming.weights import Apart, LayerWeights, Weights, fold_layer, fold_model
-from linrnn.util.errors import check_integer, shape, wrong_type, wrong_value
+from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
+from linrnn.util.types import checked
 
 __all__ = ["Stream"]
 
@@ -42,9 +43,8 @@ class Stream:
         ...     y_k = stream.step(u_k)
     """
 
+    @checked
     def __init__(self, model: Model | Core, batch: int = 1, *, dtype: torch.dtype | None = None) -> None:
-        if not isinstance(model, Model | Core):
-            raise wrong_type("model", "a linrnn.Model or one of its recurrent layers", type(model).__name__)
         if isinstance(model, Model):
             model._require_streaming("Stream")
         check_integer("batch", batch, 1)
@@ -76,6 +76,9 @@ class Stream:
                 step = Captured(step, self._inputs)
             self.reset()  # from the rehearsals of the capture
         on_arrays = kernels is not None and kernels.__name__.endswith(".cpu")
+        self._check_tokens: Callable[[Tensor], None] | None = None
+        if isinstance(model, Model) and not on_arrays:  # compiled kernels look themselves
+            self._check_tokens = model.config.check_tokens
         self._step = step if on_arrays else _without_gradients(step, parameter)
 
     def step(self, inputs: Tensor) -> Tensor:
@@ -85,11 +88,14 @@ class Stream:
         """
         like = self._inputs
         known = isinstance(inputs, Tensor) and inputs.dtype == like.dtype and inputs.device == self._device
+        known = known and inputs.layout is torch.strided and not inputs.is_nested
         if not known or inputs.shape != self._shape:
             _check_input(self.model, inputs)
             if inputs.shape != like.shape:
                 raise wrong_value("inputs", f"shape {tuple(like.shape)} for a batch of {self.batch}", shape(inputs))
             inputs = inputs.to(like.dtype)
+        if self._check_tokens is not None:
+            self._check_tokens(inputs)
         return self._step(inputs.detach() if inputs.requires_grad else inputs)
 
     @property
@@ -104,14 +110,14 @@ class Stream:
     @state.setter
     @torch.no_grad()
     def state(self, state: Any) -> None:
-        if isinstance(self.model, Model):
-            self.model._check_state(state)
-        else:
-            self.model._check_state(state, self._inputs)
+        self.model._check_state(state, self.batch)
         pairs = list(zip(_tensors(self._state), _tensors(state), strict=True))
         for ours, theirs in pairs:
+            check_tensor("state", theirs)
             if theirs.shape != ours.shape:
                 raise wrong_value("state", f"shape {tuple(ours.shape)} for a batch of {self.batch}", shape(theirs))
+            if theirs.is_meta or theirs.is_floating_point() != ours.is_floating_point():
+                raise wrong_type("state", f"{ours.dtype}, with values", f"{theirs.dtype} on {theirs.device}")
         for ours, theirs in pairs:
             ours.copy_(theirs)
 
@@ -120,9 +126,9 @@ class Stream:
         """Start anew: the sequences where `which`, bool (batch,), is true; all if None."""
         if which is None:
             which = torch.ones(self.batch, dtype=torch.bool)
-        if not isinstance(which, Tensor) or which.dtype != torch.bool:
-            came = which.dtype if isinstance(which, Tensor) else type(which).__name__
-            raise wrong_type("which", "a tensor of torch.bool", came)
+        check_tensor("which", which)
+        if which.dtype != torch.bool or which.is_meta:
+            raise wrong_type("which", "a tensor of torch.bool", f"{which.dtype} on {which.device}")
         if which.shape != (self.batch,):
             raise wrong_value("which", f"shape {(self.batch,)} (batch,)", shape(which))
         which = which.to(self._inputs.device)

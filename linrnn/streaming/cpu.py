@@ -102,7 +102,7 @@ def _step_of_layer(u, lam, B, C, D, state, y):
 def _embed(tokens, table, x):
     for s in range(len(tokens)):
         if not 0 <= tokens[s] < len(table):
-            raise IndexError("inputs: expected tokens from 0 to below the vocabulary, got one outside")
+            raise ValueError("inputs: expected tokens from 0 to below the vocabulary, got one outside")
     for s in range(len(tokens)):
         x[s] = table[tokens[s]]
 

@@ -3,6 +3,7 @@
 from linrnn.tasks import citations, listops, pathfinder, pathx, recall, retrieval, scifar, scifar_grey, store, text
 from linrnn.tasks.base import Description, Source, Split, Task, restore_description, task_description
 from linrnn.util.errors import check_new_name, unknown, wrong_type, wrong_value
+from linrnn.util.types import check_type
 
 __all__ = [
     "Description",
@@ -54,6 +55,7 @@ def load(name: str) -> Task:
         >>> task = linrnn.tasks.load("recall")
         >>> task.train.inputs.shape, task.classes
     """
+    check_type("name", name, str)
     if name not in TASKS:
         raise unknown("name", name, TASKS)
     source = TASKS[name]

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from linrnn.tasks.base import Archive, Progress, silent
 from linrnn.tasks.store import room, root
@@ -25,9 +25,9 @@ def folder() -> Path:
 def download(archive: Archive, progress: Progress = silent) -> Path:
     """Download an archive, or find it downloaded, and give its path.
 
-    `pooch` compares checksums and moves what is right to its place. What has come when a transfer breaks off stays
-    beside it as NAME.part, and the next attempt, from whichever place, asks only for the rest. A whole file with a
-    wrong checksum is kept as NAME.wrong, out of the way of the next attempt.
+    `pooch` computes checksums. What has come when a transfer breaks off or is killed stays as NAME.part, and the next
+    attempt, from whichever place, asks only for the rest. A whole file with a wrong checksum is kept as NAME.wrong,
+    out of the way of the next attempt.
     """
     with extras.needed("downloading"):
         import pooch
@@ -39,13 +39,15 @@ def download(archive: Archive, progress: Progress = silent) -> Path:
 
 
 def _retrieve(archive: Archive, fetch: "_Resuming") -> Path:
-    """From the first place that has it."""
-    import pooch
-
-    failures = []
+    """As it was downloaded before, or from the first place that has it."""
+    path, failures = folder() / archive.name, []
+    if path.is_file() and archive.checksum in (None, checksum(path, archive)):
+        return path
     for url in archive.urls:
         try:
-            return Path(pooch.retrieve(url, archive.checksum, archive.name, folder(), downloader=fetch))
+            fetch(url)
+            os.replace(fetch.part, path)
+            return path
         except (OSError, ValueError) as error:
             failures.append(f"{url}: {_reason(error)}")
     kept = fetch.part.stat().st_size if fetch.part.is_file() else 0
@@ -53,24 +55,24 @@ def _retrieve(archive: Archive, fetch: "_Resuming") -> Path:
     raise OSError(f"{archive.name}: could not be downloaded: {'; '.join(failures)}{hint}")
 
 
-def sha256(path: Path) -> str:
-    """The checksum of a file for which none was published."""
+def checksum(path: Path, archive: Archive) -> str:
+    """The checksum of a file, as the archive's is written; "sha256:..." where none was published."""
     import pooch
 
-    return str(pooch.file_hash(path, alg="sha256"))
+    kind = (archive.checksum or "sha256:").partition(":")[0]
+    return f"{kind}:{pooch.file_hash(path, alg=kind)}"
 
 
 class _Resuming:
-    """A downloader as `pooch` calls it: it is given a place, a file of its own that it deletes when anything fails."""
+    """Brings a file from a place to NAME.part, whole and with the right checksum."""
 
     def __init__(self, archive: Archive, progress: Progress) -> None:
         self.archive, self.progress = archive, progress
         self.part = folder() / f"{archive.name}.part"
 
-    def __call__(self, url: str, output: str, caller: Any) -> None:
+    def __call__(self, url: str) -> None:
         self._receive(url)
         self._check()
-        os.replace(self.part, output)
 
     def _receive(self, url: str) -> None:
         """Bring the partial file to its full length."""
@@ -111,19 +113,15 @@ class _Resuming:
             raise OSError(_cut(have, total))
 
     def _check(self) -> None:
-        """Keep a file with a wrong checksum, which `pooch` would delete, but where no attempt goes on with it."""
-        import pooch
-
+        """Keep a file with a wrong checksum where no attempt goes on with it."""
         if self.archive.checksum is None:
             return
-        kind, wanted = self.archive.checksum.split(":")
-        found = pooch.file_hash(self.part, alg=kind)
-        if found != wanted:
+        found = checksum(self.part, self.archive)
+        if found != self.archive.checksum:
             wrong = self.part.with_suffix(".wrong")
             os.replace(self.part, wrong)
-            raise ValueError(
-                f"the checksum is wrong: expected {kind} {wanted}, got {found}; the file is kept as {wrong}"
-            )
+            expected, came = self.archive.checksum.replace(":", " "), found.partition(":")[2]
+            raise ValueError(f"the checksum is wrong: expected {expected}, got {came}; the file is kept as {wrong}")
 
 
 def _total(response: "requests.Response") -> int | None:

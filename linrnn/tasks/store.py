@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from linrnn.tasks.base import SPLITS, Progress, Split, Task, silent
 from linrnn.util.errors import wrong_value
-from linrnn.util.files import FAULTS, named, plain, read_json, write
+from linrnn.util.files import FAULTS, named, parts, plain, read_json, write
 from linrnn.util.locks import locked
 
 DESCRIPTION = "task.json"
@@ -178,6 +178,8 @@ class Draft:
             files[path.name] = {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}
         text = json.dumps({"task": {"name": self.name, **description}, "files": files}, indent=2, ensure_ascii=False)
         write(self.folder / DESCRIPTION, text.encode())
+        for part in parts(self.folder):  # of writes that were killed
+            part.unlink()
         _open(self.name, self.folder)
         place, aside = root() / self.name, _aside(self.name)
         if place.exists():

@@ -33,6 +33,7 @@ from linrnn.training.step import packed_rows, steps_of
 from linrnn.util import extras
 from linrnn.util.errors import wrong_type
 from linrnn.util.provenance import commit, provenance
+from linrnn.util.types import check_path, check_type
 
 
 class NonFiniteLossError(RuntimeError):
@@ -76,6 +77,8 @@ def train(
     recipe = recipe.recipe if isinstance(recipe, Suggestion) else recipe
     if not isinstance(recipe, Recipe):
         raise wrong_type("recipe", "a Recipe, such as linrnn.recipes.get('recall')", repr(recipe))
+    check_path("out", out)
+    check_type("settings", settings, Settings | None)
     if task is not None and not isinstance(task, Task):
         raise wrong_type("task", "a linrnn.Task, such as from linrnn.Task.from_arrays", repr(task))
     if task is not None:
@@ -104,6 +107,7 @@ def resume(
         data: where they are read from, if not from where they were.
     """
     began = time.perf_counter()
+    check_type("settings", settings, Settings | None)
     run = Run.open(folder)
     settings = settings or Settings()
     with processes(settings.device) as group, ExitStack() as lock:
@@ -111,6 +115,8 @@ def resume(
             lock.enter_context(run.locked())
         group.wait()  # the first holds the lock before any looks at the run
         if run.summary is not None:
+            if group.first:
+                _complete(run)
             return run
         return _train(run, run.recipe, settings, group, run.same_task(task, data), None, began, lock)
 
@@ -335,6 +341,20 @@ def _finish(
     )
     pictures.curve(run, objective.metrics[0])
     pictures.spectrum(run, model)
+
+
+def _complete(run: Run) -> None:
+    """Draw the pictures that a run lacks which was killed after its summary, and remove what the kill left."""
+    from linrnn.training import pictures
+
+    run.tidy()
+    try:
+        if not (run.folder / "curve.png").exists():
+            pictures.curve(run, run.metric)
+        if not (run.folder / "spectrum.png").exists() and checkpoint.steps_in(run.checkpoints):
+            pictures.spectrum(run, run.model("last"))
+    except (ValueError, OSError) as error:
+        warnings.warn(f"the pictures of a run that has ended could not be drawn: {error}", stacklevel=3)
 
 
 def _reached(records: list[dict[str, Any]], metric: Metric, target: float | None) -> dict[str, Any] | None:

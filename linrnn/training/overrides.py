@@ -9,8 +9,9 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from linrnn.paper import presets
-from linrnn.recipes import ModelSettings, Recipe, Training, core_options, describe
+from linrnn.recipes import ModelSettings, Recipe, Training, core_options
 from linrnn.util.errors import wrong_value
+from linrnn.util.types import describe
 
 SECTIONS: dict[str, Any] = {"model": ModelSettings, "training": Training}
 

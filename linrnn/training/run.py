@@ -24,9 +24,10 @@ from linrnn.util.errors import unknown
 from linrnn.util.files import json_object, named, parts, plain, read_json, write
 from linrnn.util.locks import locked
 from linrnn.util.provenance import provenance
+from linrnn.util.types import check_device_is_here, check_path
 
 CONFIG, METRICS, SUMMARY, CHECKPOINTS = "config.json", "metrics.jsonl", "summary.json", "checkpoints"
-ABOUT, SPECTRUM, STARTS = "run.json", "spectrum.jsonl", "starts.jsonl"
+ABOUT, SPECTRUM, STARTS, LOCK = "run.json", "spectrum.jsonl", "starts.jsonl", ".linrnn-lock"
 SECTIONS = {"model": dict, "task": dict, "objective": dict, "options": dict, "given": bool}  # of run.json
 
 
@@ -48,26 +49,40 @@ class Run:
         run = cls(folder)
         run.check_new()
         run.folder.mkdir(parents=True, exist_ok=True)
-        try:  # before all else: without it the folder counts as empty
-            write(run.folder / CONFIG, _json(recipe.to_dict()), new=True)
-        except FileExistsError:  # another process has just made it
-            raise run._taken() from None
-        if about is not None:
-            write(run.folder / ABOUT, _json(dict(about)))
-        run.checkpoints.mkdir()
+        with locked(run.folder / LOCK, f"out: expected a folder that no other process uses, got {folder}", remove=True):
+            run.check_new()  # another process may have been faster
+            run.tidy()
+            if about is not None:
+                write(run.folder / ABOUT, _json(dict(about)))
+            try:  # last: without it the folder counts as empty, whenever the process is killed
+                write(run.folder / CONFIG, _json(recipe.to_dict()), new=True)
+            except FileExistsError:
+                raise run._taken() from None
+            run.checkpoints.mkdir()
         return run
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> "Run":
         """A folder that a run made before."""
+        check_path("folder", folder)
         run = cls(folder)
         if not (run.folder / CONFIG).is_file():
             raise ValueError(f"run: expected the folder of a run, with a {CONFIG}, got {folder}")
         return run
 
     def check_new(self) -> None:
-        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.glob("[!.]*"))):
+        if not self.folder.exists() or self._begun():
+            return
+        if not self.folder.is_dir() or any(self.folder.glob("[!.]*")):
             raise self._taken()
+
+    def _begun(self) -> bool:
+        """Whether all that is here is the run.json of a `create` that was killed."""
+        try:
+            about = self.about if [path.name for path in self.folder.glob("[!.]*")] == [ABOUT] else None
+        except ValueError:
+            return False
+        return about is not None and {"linrnn", "model", "task", "checksum"} <= about.keys()
 
     def _taken(self) -> ValueError:
         return ValueError(
@@ -229,13 +244,18 @@ class Run:
         """Record in starts.jsonl from which step, when, and by which machine, versions and commit training began."""
         self._append(STARTS, {"step": step, "time": datetime.now(UTC).isoformat(timespec="seconds"), **provenance()})
 
+    def tidy(self) -> None:
+        """Remove what a killed process left: files that were not complete, and a lock."""
+        for part in (*parts(self.folder), *parts(self.checkpoints)):
+            part.unlink()
+        (self.folder / LOCK).unlink(missing_ok=True)
+
     def forget_after(self, step: int) -> None:
-        """Drop the records of steps that will be repeated, and files that a killed process left incomplete.
+        """Drop the records of steps that will be repeated, and what a killed process left.
 
         A line that cannot be read is kept: whose it is, nobody knows.
         """
-        for part in (*parts(self.folder), *parts(self.checkpoints)):
-            part.unlink()
+        self.tidy()
         for name in (METRICS, SPECTRUM):
             kept = [line for line, record in self._records(name) if record is None or record["step"] <= step]
             write(self.folder / name, b"".join(line + b"\n" for line in kept))
@@ -260,6 +280,8 @@ def load(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> 
     Example:
         >>> model = linrnn.load("runs/mine")
     """
+    check_path("folder", folder)
+    check_device_is_here(device)
     if (Path(folder) / CHECKPOINTS).is_dir():
         return Run.open(folder).model().to(device)
     return models.load(folder, device)

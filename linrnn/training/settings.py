@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 
 from linrnn.util.errors import wrong_value
+from linrnn.util.types import check_fields
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Settings:
     minutes: float | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self, exact=False)
         if self.precision not in ("bfloat16", "float32"):
             raise wrong_value("precision", "'bfloat16' or 'float32'", repr(self.precision))
         if self.minutes is not None and not self.minutes > 0:

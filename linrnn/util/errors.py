@@ -45,6 +45,21 @@ def check_integer(argument: str, came: object, least: int, most: int = LARGEST) 
         raise wrong_value(argument, f"at most {most}", came)
 
 
+def check_classes(argument: str, came: Tensor, classes: int) -> None:
+    """Raise ValueError unless integers are from 0 to below `classes`. Only on a CPU: on a GPU looking costs time."""
+    if came.device.type != "cpu" or torch.compiler.is_compiling() or not came.numel():
+        return
+    low, high = (int(x) for x in came.aminmax())
+    if low < 0 or high >= classes:
+        raise wrong_value(argument, f"classes from 0 to {classes - 1}", low if low < 0 else high)
+
+
+def check_switch(argument: str, came: object) -> None:
+    """Raise TypeError unless `came` is True or False."""
+    if not isinstance(came, bool):
+        raise wrong_type(argument, "True or False", f"{came!r}"[:80])
+
+
 def check_choice(argument: str, came: object, choices: Iterable[str]) -> None:
     """Raise TypeError or ValueError unless `came` is one of the strings `choices`."""
     if not isinstance(came, str):

@@ -111,7 +111,7 @@ def test_steps_without_a_target_keep_the_traces() -> None:
 
 
 def test_errors() -> None:
-    with pytest.raises(TypeError, match=r"model: expected a linrnn.Model or one of its recurrent layers, got Linear"):
+    with pytest.raises(TypeError, match=r"model: expected a Model or a Core, got Linear"):
         online.Learner(torch.nn.Linear(1, 1))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="model: expected cores LRU or S5, whose recurrence is diagonal, got GRU"):
         online.Learner(linrnn.GRU(2, 3))
@@ -121,7 +121,7 @@ def test_errors() -> None:
         ValueError, match="model: expected pooling='none' or 'last': an output at every step, got 'mean'"
     ):
         online.Learner(_model(pooling="mean"))
-    with pytest.raises(TypeError, match=r"optimizer: expected a torch.optim.Optimizer or None, got float"):
+    with pytest.raises(TypeError, match=r"optimizer: expected an Optimizer or none, got 0.1"):
         online.Learner(linrnn.LRU(2, 3), 0.1)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"inputs: expected 2 streams \(batch = 2\), got \(3, 2\)"):
         online.Learner(linrnn.LRU(2, 3), batch=2).step(torch.zeros(3, 2))

@@ -225,7 +225,7 @@ def test_a_nan_stays_in_its_sequence() -> None:
 @pytest.mark.parametrize("token", [-1, 7])
 def test_a_token_outside_is_refused_and_changes_nothing(token: int) -> None:
     stream = Stream(_model(torch.float32, vocabulary=7), 2)
-    with pytest.raises(IndexError, match="inputs: expected tokens from 0 to below the vocabulary"):
+    with pytest.raises(ValueError, match="inputs: expected tokens from 0 to below the vocabulary"):
         stream.step(torch.tensor([1, token]))
     assert all((state == 0).all() for state in _state(stream).cores)
     assert stream.state.steps.tolist() == [0, 0]
@@ -241,7 +241,7 @@ def test_errors() -> None:
     model = _model(torch.float32, channels=3)
     bidirectional = _model(torch.float32, channels=3, options={"bidirectional": True})
     refused: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
-        (model.blocks[0], {}, TypeError, "model: expected a linrnn.Model or one of its recurrent layers, got Block"),
+        (model.blocks[0], {}, TypeError, "model: expected a Model or a Core, got Block"),
         (bidirectional.blocks[0].core, {}, ValueError, "expected a causal core, got a bidirectional one"),
         (bidirectional, {}, ValueError, "expected a causal core, got a bidirectional one"),
         (_model(torch.float32, vocabulary=7, documents=2), {}, ValueError, "Stream: expected a model of one document"),

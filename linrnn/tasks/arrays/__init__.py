@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linrnn.tasks.arrays import statistics
-from linrnn.tasks.arrays.forms import check_split
-from linrnn.tasks.arrays.inputs import EXACT, Given, Inputs, compact, read_array, read_inputs, read_symbols
+from linrnn.tasks.arrays.forms import check_description, check_split
+from linrnn.tasks.arrays.inputs import EXACT, Given, Inputs, compact, read_array, read_inputs, read_names, read_symbols
 from linrnn.tasks.arrays.rows import Rows, blocks, overlapping, take
 from linrnn.tasks.arrays.splits import divide
 from linrnn.tasks.arrays.targets import Targets, check_range, read_targets
@@ -19,6 +19,7 @@ __all__ = [
     "Normalization",
     "Parts",
     "Rows",
+    "check_description",
     "check_missing",
     "check_range",
     "check_split",
@@ -89,6 +90,7 @@ def prepare(
     if side is not None:
         vocabulary = read_symbols("tokens", side, read.lengths, vocabulary)
     channels = None if read.tokens else read.array.shape[2]
+    columns = None if columns is None else read_names("channels", columns)
     if columns is not None and len(columns) != channels:
         raise wrong_value("channels", f"a name for each of {channels} channels", tuple(columns))
 
@@ -111,6 +113,9 @@ def prepare(
             found = found._replace(array=_filled(found.array, target_lengths, None))
     index = divide(len(keep), np.flatnonzero(keep), splits, fractions, seed, by_time)
 
+    for name, pair in (("normalization", normalization), ("target_normalization", target_normalization)):
+        if pair is not None and not (isinstance(pair, tuple) and len(pair) == 2):
+            raise wrong_type(name, "a tuple of means and deviations, or None", f"{pair!r}"[:80])
     mean, std = normalization or _normalization("inputs", read, index[0], side is not None)
     if padding or (gaps.number and missing == "mean"):
         fill = None if mean is None else np.array(mean)
@@ -169,7 +174,7 @@ def _side(tokens: Given, read: Inputs) -> NDArray[Any]:
     """Tokens beside numbers."""
     if read.array.dtype == np.uint8:
         raise wrong_type("inputs", "floats beside tokens", "uint8 pixels")
-    padded = read_inputs(tokens, None)
+    padded = read_inputs(tokens, None, "tokens")
     if not padded.tokens or padded.array.shape != read.array.shape[:2]:
         raise wrong_value("tokens", f"integers {read.array.shape[:2]}, one at each step", padded.array.shape)
     return padded.array

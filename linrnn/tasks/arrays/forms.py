@@ -1,11 +1,12 @@
-"""The shapes and types that the arrays of a split must have."""
+"""The shapes and types that a description and the arrays of a split must have."""
 
+import math
 from typing import Any
 
 import numpy as np
 
 from linrnn.tasks.arrays.targets import check_range
-from linrnn.util.errors import wrong_value
+from linrnn.util.errors import check_integer, wrong_type, wrong_value
 
 
 def check_split(task: Any, name: str, split: Any) -> None:
@@ -46,3 +47,23 @@ def check_split(task: Any, name: str, split: Any) -> None:
         raise wrong_value(f"{name}.targets", expected, f"{targets.dtype} {targets.shape}")
     if task.kind == "classification":
         check_range(f"{name}.targets", targets, task.classes, axes=("example",))
+
+
+def check_description(task: Any) -> None:
+    """The types of what a description holds, and numbers that can be divided by."""
+    if type(task.documents) is not int or task.documents not in (1, 2):
+        raise wrong_value("documents", "1 or 2", repr(task.documents))
+    if task.channels is not None:
+        check_integer("channels", task.channels, 1)
+    for name in ("vocabulary", "labels", "columns"):
+        names = getattr(task, name)
+        if names is not None and not (isinstance(names, tuple) and all(isinstance(each, str) for each in names)):
+            raise wrong_type(name, "a tuple of texts, or None", f"{names!r}"[:80])
+    for name in ("mean", "std", "target_mean", "target_std"):
+        numbers = getattr(task, name)
+        if numbers is None:
+            continue
+        if not isinstance(numbers, tuple) or any(type(x) not in (int, float) or not math.isfinite(x) for x in numbers):
+            raise wrong_type(name, "a tuple of finite numbers, or None", f"{numbers!r}"[:80])
+        if name.endswith("std") and min(numbers, default=1) <= 0:
+            raise wrong_value(name, "numbers above 0", numbers)

@@ -1,7 +1,7 @@
 """What people have as inputs, as arrays of tokens, pixels or numbers; what is none of the three is an error."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
@@ -12,6 +12,7 @@ from linrnn.tasks.arrays.rows import blocks
 from linrnn.tasks.arrays.statistics import real
 from linrnn.util.errors import check_integer, wrong_type, wrong_value
 from linrnn.util.files import DAMAGE
+from linrnn.util.types import brief
 
 Given = ArrayLike | Sequence[Any] | os.PathLike[str]
 EXACT = 1 << 24  # integers below are exact in single precision
@@ -72,10 +73,16 @@ def read_array(name: str, given: Given) -> NDArray[Any]:
             array = np.asarray(given)
         except ValueError as error:  # rows of different lengths
             raise wrong_value(name, "an array, or a list of arrays with equal shapes", str(error)) from None
+        except (TypeError, RuntimeError) as error:  # tensors on other devices, of other layouts, with gradients
+            raise wrong_type(
+                name, "an array, or what NumPy makes one of", f"{type(given).__name__} ({error})"
+            ) from None
     if array.dtype.kind == "O":
         raise wrong_type(name, "an array of numbers", "an array of Python objects")
     if array.dtype.kind not in "biufUS":
         raise wrong_type(name, "an array of numbers", f"one of dtype {array.dtype}")
+    if array.dtype.kind == "f" and array.itemsize > 8:
+        return array.astype(np.float64)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
@@ -101,28 +108,28 @@ def ragged(given: object) -> TypeGuard[Sequence[Any]]:
     return len({len(row) if hasattr(row, "__len__") else None for row in given}) > 1
 
 
-def read_inputs(given: Given, lengths: Given | None) -> Inputs:
-    """Inputs as one of the three forms, and checked lengths."""
+def read_inputs(given: Given, lengths: Given | None, name: str = "inputs") -> Inputs:
+    """Inputs as one of the three forms, and checked lengths; `name` is that of the argument."""
     if ragged(given):
         if lengths is not None:
             raise wrong_value("lengths", "None for a list of sequences, which have their own", "an array")
-        array, lengths = pad("inputs", given)
+        array, lengths = pad(name, given)
     else:
-        array = read_array("inputs", given)
+        array = read_array(name, given)
     owned = isinstance(given, list | tuple)
     if array.dtype.kind in "US":
         first = array.ravel()[0] if array.size else ""
-        raise wrong_type("inputs", f"numbers: {FORMS}", f"text, such as {str(first)!r}")
+        raise wrong_type(name, f"numbers: {FORMS}", f"text, such as {str(first)!r}")
     if array.dtype.kind == "f" and array.ndim == 2:
         array = array[:, :, None]
     measured = array.ndim == 3 and array.dtype.kind in "biu" and array.dtype != np.uint8
     if array.ndim not in (2, 3) or (measured and isinstance(array, np.memmap)):
         hint = f"; {MEASURED}" if measured else ""  # a copy may be larger than the memory
-        raise wrong_value("inputs", FORMS, f"{array.dtype} of shape {array.shape}{hint}")
+        raise wrong_value(name, FORMS, f"{array.dtype} of shape {array.shape}{hint}")
     if measured:
         array, owned = array.astype(np.float32 if array.itemsize < 4 else np.float64), True
     if 0 in array.shape:
-        raise wrong_value("inputs", "at least one example, one step and one channel", f"shape {array.shape}")
+        raise wrong_value(name, "at least one example, one step and one channel", f"shape {array.shape}")
     return Inputs(array, read_lengths(lengths, array), owned)
 
 
@@ -153,8 +160,10 @@ def read_symbols(
     if tokens.dtype.kind not in "biu" or tokens.ndim != 2:
         raise wrong_type(name, "integers (examples, length)", f"{tokens.dtype} of shape {tokens.shape}")
     if isinstance(vocabulary, int | np.integer):
-        check_integer("vocabulary", int(vocabulary), 1)
+        check_integer("vocabulary", int(vocabulary), 1, EXACT)
         vocabulary = [str(i) for i in range(vocabulary)]
+    elif vocabulary is not None:
+        vocabulary = read_names("vocabulary", vocabulary)
     size = None if vocabulary is None else len(vocabulary)
     largest = 0
     for where, block in blocks(tokens):
@@ -171,6 +180,17 @@ def read_symbols(
     if largest >= EXACT:
         raise wrong_value(name, f"ids below {EXACT:,}", f"{largest:,}")
     return tuple(vocabulary) if vocabulary is not None else tuple(str(i) for i in range(largest + 1))
+
+
+def read_names(name: str, given: Sequence[Any]) -> tuple[str, ...]:
+    """Names as texts; numbers become texts."""
+    try:
+        names = () if isinstance(given, bytes | Mapping) else tuple(given)
+    except TypeError:
+        names = ()
+    if not names or any(not isinstance(each, str | int | float | np.generic) for each in names):
+        raise wrong_type(name, "a sequence of names", brief(given))
+    return tuple(map(str, names))
 
 
 def compact(tokens: NDArray[Any], lengths: NDArray[np.int64] | None, symbols: int) -> NDArray[Any]:

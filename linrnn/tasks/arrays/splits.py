@@ -50,6 +50,8 @@ def divide(
 
 def check_fractions(fractions: Sequence[float]) -> None:
     """Raise TypeError or ValueError unless these are parts of a whole."""
+    if not isinstance(fractions, Sequence | np.ndarray) or np.ndim(fractions) != 1:
+        raise wrong_type("fractions", "three numbers", f"{fractions!r}"[:80])
     if not all(isinstance(part, int | float | np.number) for part in fractions):
         raise wrong_type("fractions", "three numbers", repr(fractions))
     if len(fractions) != 3 or not min(fractions) > 0 or abs(sum(fractions) - 1) > 1e-6:
@@ -89,9 +91,9 @@ def _named(examples: int, splits: Mapping[str, Any]) -> list[Index]:
 
 
 def _counts(examples: int, counts: Sequence[int]) -> list[int]:
-    sizes = list(counts)
+    sizes = list(counts) if isinstance(counts, Sequence | np.ndarray) and np.ndim(counts) == 1 else []
     if len(sizes) != 3 or any(isinstance(n, bool) or not isinstance(n, int | np.integer) for n in sizes):
-        raise wrong_type("splits", "three numbers of examples, or indices by name", repr(counts))
+        raise wrong_type("splits", "three numbers of examples, or indices by name", f"{counts!r}"[:80])
     if min(sizes) < 1 or sum(sizes) > examples:
         raise wrong_value("splits", f"at least 1 each, and at most {examples} together", tuple(map(int, sizes)))
     return sizes

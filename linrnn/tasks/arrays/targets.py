@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from linrnn.tasks.arrays.inputs import Given, pad, ragged, read_array
+from linrnn.tasks.arrays.inputs import EXACT, Given, pad, ragged, read_array, read_names
 from linrnn.tasks.arrays.rows import blocks
 from linrnn.tasks.arrays.statistics import real
 from linrnn.util.errors import unknown, wrong_type, wrong_value
@@ -50,7 +50,7 @@ def read_targets(
     if array.ndim == 0 or len(array) != examples:
         came = array.shape if array.ndim == 0 else len(array)
         raise wrong_value("targets", f"one for each of {examples} inputs", came)
-    names = None if labels is None else tuple(map(str, labels))
+    names = None if labels is None else read_names("labels", labels)
     twice = next((name for i, name in enumerate(names or ()) if name in (names or ())[:i]), None)
     if twice is not None:
         raise wrong_value("labels", "different names", f"{twice!r} twice")
@@ -107,6 +107,8 @@ def _classes(
     if labels is None:
         largest = max(int((block if mask is None else block[mask[where]]).max()) for where, block in blocks(array))
         classes = max(2, largest + 1)
+        if largest >= EXACT:
+            raise wrong_value("targets", f"classes from 0 to below {EXACT:,}", f"{largest:,}")
     else:
         classes = len(labels)
     check_range("targets", array, classes, lengths, axes)
@@ -144,7 +146,7 @@ def _whole(array: NDArray[Any]) -> NDArray[Any]:
 
 def _many(array: NDArray[Any], labels: tuple[str, ...] | None) -> Targets:
     array = _whole(array)
-    if array.ndim != 2 or array.dtype.kind not in "biu":
+    if array.ndim != 2 or not array.shape[1] or array.dtype.kind not in "biu":
         came = f"{array.dtype} of shape {array.shape}"
         raise wrong_value("targets", "0 or 1 for each example and label, (examples, labels)", came)
     check_labels(labels, array.shape[1])

@@ -1,0 +1,36 @@
+"""A job that is killed before one of its changes on disk, and done again, ends as one that was left alone.
+
+Each job runs in a process of its own, which has computed nothing: a fork has none of its parent's threads.
+"""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.training.helpers import ROOT, environment
+
+JOBS = ("train", "make", "make again", "import folder", "import tar.gz", "import zip", "fetch")
+
+
+def kills(*arguments: str) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "tests.faults.kills", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_some_kills_of_every_job() -> None:
+    outcomes = kills("all", "--points", "3")
+    assert tuple(outcome["job"] for outcome in outcomes) == JOBS
+    assert [outcome for outcome in outcomes if outcome["failures"] or outcome["tries"] != 3] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", JOBS)
+def test_a_kill_before_every_change(job: str) -> None:
+    (outcome,) = kills(job)
+    assert outcome["failures"] == {}
+    assert outcome["tries"] == outcome["changes"] > 40
