@@ -29,7 +29,7 @@ from linrnn.training.overrides import override
 BUSY = 3  # processes beside the one that is measured
 STEPS = 100  # of training
 SECONDS = 2.0  # of each other measurement
-ROUNDS = 3  # of all measurements; the median is recorded
+ROUNDS = 2  # of all measurements; the median is recorded
 
 
 def layer() -> Callable[[], object]:
