@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.cores import LRU
-from linrnn.cores.base import Lengths, output_dtype, values_can_be_read
+from linrnn.cores.base import Lengths, output_dtype
 from linrnn.fast import blocks, chunks, fused, packing
 from linrnn.fast.blocks import Batch
 from linrnn.fast.chunks import CoreWeights
 from linrnn.fast.encoder import Encoded, encode, without_padding
-from linrnn.model import Model, pair
+from linrnn.model import Model
 from linrnn.norm import Moments
+from linrnn.pooling import pair
 from linrnn.recurrence import backend
 from linrnn.util.errors import wrong_value
 
@@ -132,7 +133,7 @@ class Accelerated(nn.Module):
             lrus = "None, or a model of LRUs for one document, with pooling='mean' and without resets"
             raise wrong_value("packed_length", lrus, length)
         inputs, lengths, _ = model.checked(inputs, lengths)
-        packing.check(lengths, length, lengths is not None and values_can_be_read(lengths))
+        packing.check(lengths, length, lengths is not None and backend.values_can_be_read(lengths))
         assert lengths is not None
         packed = packing.pack(inputs, lengths, length)
         dtype = self._dtype()
@@ -198,5 +199,5 @@ def _segment(valid: Tensor) -> Tensor:
 
 
 def _compiles(model: Model) -> bool:
-    on_gpu = next(model.parameters()).device.type == "cuda"
+    on_gpu = backend.captures(next(model.parameters()).device)
     return on_gpu and all(block.core.compiles for block in model.blocks)
