@@ -1,6 +1,9 @@
 """Arrays of one's own as tasks: what comes out is what NumPy says, and what is wrong is an error that says where."""
 
 import json
+import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from numpy.typing import NDArray
 import linrnn
 from linrnn.tasks import restore_description, task_description
 from linrnn.tasks.arrays import statistics
+from linrnn.tasks.arrays.inputs import open_array
 from linrnn.tasks.arrays.rows import Rows, blocks, overlapping, parts, take
 from linrnn.tasks.base import KINDS, SPLITS, Task
 
@@ -452,7 +456,7 @@ def test_fields_that_do_not_fit_together(fields: dict[str, Any], message: str) -
 
 def test_a_mapped_array_is_neither_read_nor_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save(tmp_path / "inputs.npy", FLOATS)
-    mapped = np.load(tmp_path / "inputs.npy", mmap_mode="c")
+    mapped = open_array(tmp_path / "inputs.npy")
     task = Task.from_arrays(mapped, CLASSES, kind="classification")
     under, rows = parts(task.train.inputs)
     assert isinstance(under, np.memmap)
@@ -469,6 +473,32 @@ def test_a_mapped_array_is_neither_read_nor_copied(tmp_path: Path, monkeypatch: 
     found = Task.from_arrays(tokens, CLASSES, kind="classification", by_time=True).train.inputs
     assert isinstance(found, np.memmap)
     assert found.dtype == np.int16
+
+
+BIG = """
+import resource, sys
+import numpy as np
+import linrnn
+inputs = linrnn.tasks.arrays.inputs.open_array(sys.argv[1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+task = linrnn.Task.from_arrays(inputs, np.arange(len(inputs)) % 2, kind="classification")
+examples = linrnn.training.data.Examples(task, task.train, linrnn.training.data.torch.device("cpu"))
+for batch in linrnn.training.data.torch.arange(len(task.train)).split(50):
+    examples(batch)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.slow
+def test_a_pass_over_a_large_file_takes_little_memory(tmp_path: Path) -> None:
+    """A sparse file of 2 GB: neither its statistics nor an epoch holds a quarter of it, counted with mapped pages."""
+    path, shape = tmp_path / "inputs.npy", (2000, 125_000, 2)
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        file.truncate(file.tell() + 4 * math.prod(shape))
+    np.lib.format.open_memmap(path, mode="r+")[::7, :10] = np.random.default_rng(0).normal(size=(286, 10, 2))
+    done = subprocess.run([sys.executable, "-c", BIG, str(path)], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 500_000, "in kB"
 
 
 def test_rows_are_those_of_the_array() -> None:

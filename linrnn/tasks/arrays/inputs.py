@@ -39,9 +39,9 @@ class Inputs(NamedTuple):
 
 
 def open_array(path: str | os.PathLike[str]) -> NDArray[Any]:
-    """The array of a .npy file, mapped copy-on-write: never written back, and PyTorch takes it without a copy."""
+    """The array of a .npy file, mapped and read-only."""
     try:
-        array: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except DAMAGE as error:
         if any(word in str(error).lower() for word in ("pickle", "python object")):
             raise refused(path) from None
