@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from linrnn.recurrence import torch_func
+from linrnn.recurrence import backend, torch_func
 from linrnn.recurrence.op import carry_dtype, check_device, check_resets
 from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
 from linrnn.util.threads import OneThread
@@ -249,18 +249,11 @@ def check_lengths(lengths: Lengths, u: Tensor) -> Tensor:
     lengths = lengths_tensor(lengths)
     if lengths.shape != (batch,):
         raise wrong_value("lengths", f"shape {(batch,)} (batch,)", shape(lengths))
-    if batch and values_can_be_read(lengths):
+    if batch and backend.values_can_be_read(lengths):
         low, high = (int(x) for x in lengths.aminmax())
         if low < 0 or high > length:
             raise wrong_value("lengths", f"from 0 to {length}, the length of u", low if low < 0 else high)
     return lengths.to(u.device, torch.int64)
-
-
-def values_can_be_read(x: Tensor) -> bool:
-    """Whether Python can read the values of x: not while a graph is traced or captured, nor inside torch.func."""
-    if torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x):
-        return False
-    return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def valid_mask(lengths: Tensor, length: int) -> Tensor:

@@ -66,6 +66,17 @@ def test_groups_by_name(case: str) -> None:
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0, TRAINING.weight_decay]
 
 
+@pytest.mark.parametrize("core", ["lru", "s5"])
+def test_B_at_the_full_rate(core: str) -> None:
+    model = model_of(core)
+    groups = make_optimizer(model, replace(TRAINING, slow_B=False)).param_groups
+    slow, decayed = ({id(p) for p in group["params"]} for group in groups)
+    inputs = {id(p) for name, p in model.named_parameters() if name.endswith("core.B")}
+    assert len(inputs) == 2
+    assert inputs <= decayed
+    assert slow == {id(p) for p in model.recurrent_parameters()} - inputs
+
+
 @pytest.mark.parametrize("step", [0, 20, 57, 100])
 def test_rates_of_both_groups(step: int) -> None:
     optimizer = make_optimizer(model_of("lru"), TRAINING)
