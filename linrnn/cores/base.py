@@ -189,7 +189,7 @@ class Core(nn.Module):
             raise wrong_type("dt", "floating point", dt.dtype)
         check_device("dt", dt, u)
         dt = dt if valid is None else dt.masked_fill(~valid, 1)
-        if dt.numel() and values_can_be_read(dt) and not bool(((dt > 0) & (dt < torch.inf)).all()):
+        if dt.numel() and backend.values_can_be_read(dt) and not bool(((dt > 0) & (dt < torch.inf)).all()):
             raise wrong_value("dt", "times above 0", f"{float(dt.min()):g} to {float(dt.max()):g}")
         return {"dt": dt.to(carry_dtype(next(self.parameters()).dtype))}
 
