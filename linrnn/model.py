@@ -29,7 +29,7 @@ class Block(nn.Module):
     def __init__(self, core: Core, *, norm: Norm, mixing: Mixing, dropout: float = 0.0, bias: bool = True) -> None:
         super().__init__()
         H = core.d_model
-        self.norm = BatchNorm(H) if norm == "batch" else LayerNorm(H, bias=bias)
+        self.norm = make_norm(norm, H, bias)
         self.core = core
         self.mixing = nn.Linear(H, 2 * H if mixing == "glu" else H, bias)
         self.glu, self.half_glu = mixing == "glu", mixing == "half_glu"
@@ -120,6 +120,7 @@ class Model(OnHub, nn.Module):
         else:
             self.encoder = NumbersAndTokens(config.channels, config.vocabulary, H)
         cores = (CORES[config.core](H, config.d_state, **config.options) for _ in range(config.depth))
+        self.last_norm = make_norm(config.norm, H) if config.last_norm else None
         options: Any = {"norm": config.norm, "mixing": config.mixing, "dropout": config.dropout}
         self.blocks: Sequence[Block] = nn.ModuleList(Block(core, **options) for core in cores)  # type: ignore[assignment]
         if config.documents == 2:
@@ -203,6 +204,7 @@ class Model(OnHub, nn.Module):
         for block, core_state in zip(self.blocks, state.cores, strict=True):
             x, core_state = block.step(x, core_state)
             cores.append(core_state)
+        x = self.normalized(x)
         only_last, steps = self.config.pooling == "last", state.steps + 1
         total = x.to(state.total.dtype) if only_last else state.total + x
         pooled = total if only_last else total / steps.unsqueeze(-1)
@@ -249,6 +251,10 @@ class Model(OnHub, nn.Module):
         inputs = inputs.masked_fill(~valid.view(*valid.shape, *[1] * (inputs.dim() - 2)), 0)
         return (inputs, None, None) if self.config.pooling == "all" else (inputs, lengths, valid)
 
+    def normalized(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """The last block's output after the last norm, if the model has one."""
+        return x if self.last_norm is None else self.last_norm(x, valid)
+
     def pool(self, x: Tensor, valid: Tensor | None) -> Tensor:
         """(batch, length, H) to (batch, H): the mean of the valid steps, or the last of them."""
         return pooling.last(x, valid) if self.config.pooling == "last" else pooling.mean(x, valid)
@@ -275,7 +281,7 @@ class Model(OnHub, nn.Module):
             core = None if state is None else state.cores[i]
             x, core = block(x, core, lengths=lengths, valid=valid, resets=resets)
             cores.append(core)
-        return x, valid, tuple(cores)
+        return self.normalized(x, valid), valid, tuple(cores)
 
     def _check_state(self, state: ModelState) -> None:
         if not isinstance(state, ModelState):
@@ -296,6 +302,11 @@ class Model(OnHub, nn.Module):
 def load(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> Model:
     """The model that `Model.save` wrote into a folder, on `device`, in eval mode."""
     return saved.read_model(folder, lambda config: Model(ModelConfig.from_dict(config))).to(device).eval()
+
+
+def make_norm(name: Norm, d_model: int, bias: bool = True) -> BatchNorm | LayerNorm:
+    """The norm of H features by its name."""
+    return BatchNorm(d_model) if name == "batch" else LayerNorm(d_model, bias=bias)
 
 
 class NumbersAndTokens(nn.Module):

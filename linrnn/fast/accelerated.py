@@ -124,7 +124,8 @@ class Accelerated(nn.Module):
         inputs, lengths, valid = model.checked(inputs, lengths)
         dtype = self._dtype()
         with torch.autocast(inputs.device.type, enabled=False):
-            pooled = model.pool(self._fused(encode(model.encoder, inputs, dtype), Batch(valid)), valid)
+            x = self._fused(encode(model.encoder, inputs, dtype), Batch(valid))
+            pooled = model.pool(model.normalized(x, valid), valid)
         return model.classify(pair(pooled) if pairs else pooled)
 
     def _packed(self, inputs: Tensor, lengths: Lengths | None, resets: Tensor | None, length: int) -> Tensor:
@@ -145,7 +146,7 @@ class Accelerated(nn.Module):
             x = encoded.x
             for block in model.blocks:
                 x = packing.run_block(block, x, packed)
-        return model.classify(packing.means(x, packed, lengths))
+        return model.classify(packing.means(model.normalized(x, packed.valid), packed, lengths))
 
     def _fuses(self, x: Tensor | None) -> bool:
         return (_unsuitable(self.model) if self.fuse else reason(self.model, x)) is None

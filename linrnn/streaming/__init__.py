@@ -161,8 +161,8 @@ def _kernels(model: Model | Core, batch: int, dtype: torch.dtype) -> ModuleType 
         return None
     if isinstance(model, Model) and None not in (model.config.channels, model.config.vocabulary):
         return None  # the kernels read numbers or a token, not both
-    if isinstance(model, Model) and model.config.mixing == "half_glu2":
-        return None  # the kernels keep gelu(core) only
+    if isinstance(model, Model) and (model.config.mixing == "half_glu2" or model.config.last_norm):
+        return None  # the kernels keep gelu(core) only, and sum the last block's output
     parameter = next(model.parameters())
     backend.warn_if_plain(parameter.device)
     if backend.of(parameter.device) == "numba" and dtype == carry_dtype(parameter.dtype):
