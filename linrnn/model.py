@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn import pooling
 from linrnn.config import Architecture, Interface, Mixing, ModelConfig, Norm
 from linrnn.cores import CORES, Core
-from linrnn.cores.base import Lengths, check_lengths, last_valid, lengths_tensor, valid_mask
+from linrnn.cores.base import Lengths, check_lengths, lengths_tensor, valid_mask
 from linrnn.norm import BatchNorm, LayerNorm
 from linrnn.recurrence.op import check_resets
 from linrnn.util import saved
@@ -28,7 +29,7 @@ class Block(nn.Module):
     def __init__(self, core: Core, *, norm: Norm, mixing: Mixing, dropout: float = 0.0, bias: bool = True) -> None:
         super().__init__()
         H = core.d_model
-        self.norm = BatchNorm(H) if norm == "batch" else LayerNorm(H, bias=bias)
+        self.norm = make_norm(norm, H, bias)
         self.core = core
         self.mixing = nn.Linear(H, 2 * H if mixing == "glu" else H, bias)
         self.glu, self.half_glu = mixing == "glu", mixing == "half_glu"
@@ -119,6 +120,7 @@ class Model(OnHub, nn.Module):
         else:
             self.encoder = NumbersAndTokens(config.channels, config.vocabulary, H)
         cores = (CORES[config.core](H, config.d_state, **config.options) for _ in range(config.depth))
+        self.last_norm = make_norm(config.norm, H) if config.last_norm else None
         options: Any = {"norm": config.norm, "mixing": config.mixing, "dropout": config.dropout}
         self.blocks: Sequence[Block] = nn.ModuleList(Block(core, **options) for core in cores)  # type: ignore[assignment]
         if config.documents == 2:
@@ -148,7 +150,7 @@ class Model(OnHub, nn.Module):
         if self.config.pooling == "none":
             return self.head(x)  # type: ignore[no-any-return]
         pooled = self.pool(x, valid)
-        return self.classify(pair(pooled) if pairs else pooled)
+        return self.classify(pooling.pair(pooled) if pairs else pooled)
 
     def chunk(
         self, inputs: Tensor, state: ModelState | None = None, *, lengths: Lengths | None = None
@@ -173,9 +175,9 @@ class Model(OnHub, nn.Module):
         x, valid, cores = self._features(inputs, state, lengths, None)
         steps = state.steps + (x.shape[1] if valid is None else valid.sum(1))
         if self.config.pooling == "last":
-            total = pooled = last(x, valid, state.total)
+            total = pooled = pooling.last(x, valid, state.total)
         else:
-            total = state.total + _sum(x, valid)
+            total = state.total + pooling.total(x, valid)
             pooled = total / steps.clamp(min=1).unsqueeze(-1)
         output = self.head(x) if self.config.pooling == "none" else self.classify(pooled)
         return output, ModelState(cores, total, steps)
@@ -202,6 +204,7 @@ class Model(OnHub, nn.Module):
         for block, core_state in zip(self.blocks, state.cores, strict=True):
             x, core_state = block.step(x, core_state)
             cores.append(core_state)
+        x = self.normalized(x)
         only_last, steps = self.config.pooling == "last", state.steps + 1
         total = x.to(state.total.dtype) if only_last else state.total + x
         pooled = total if only_last else total / steps.unsqueeze(-1)
@@ -248,9 +251,13 @@ class Model(OnHub, nn.Module):
         inputs = inputs.masked_fill(~valid.view(*valid.shape, *[1] * (inputs.dim() - 2)), 0)
         return (inputs, None, None) if self.config.pooling == "all" else (inputs, lengths, valid)
 
+    def normalized(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """The last block's output after the last norm, if the model has one."""
+        return x if self.last_norm is None else self.last_norm(x, valid)
+
     def pool(self, x: Tensor, valid: Tensor | None) -> Tensor:
         """(batch, length, H) to (batch, H): the mean of the valid steps, or the last of them."""
-        return last(x, valid) if self.config.pooling == "last" else mean(x, valid)
+        return pooling.last(x, valid) if self.config.pooling == "last" else pooling.mean(x, valid)
 
     def classify(self, pooled: Tensor) -> Tensor:
         """The head's output for pooled steps, without autocast: means of long sequences differ too little for half
@@ -274,7 +281,7 @@ class Model(OnHub, nn.Module):
             core = None if state is None else state.cores[i]
             x, core = block(x, core, lengths=lengths, valid=valid, resets=resets)
             cores.append(core)
-        return x, valid, tuple(cores)
+        return self.normalized(x, valid), valid, tuple(cores)
 
     def _check_state(self, state: ModelState) -> None:
         if not isinstance(state, ModelState):
@@ -295,6 +302,11 @@ class Model(OnHub, nn.Module):
 def load(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> Model:
     """The model that `Model.save` wrote into a folder, on `device`, in eval mode."""
     return saved.read_model(folder, lambda config: Model(ModelConfig.from_dict(config))).to(device).eval()
+
+
+def make_norm(name: Norm, d_model: int, bias: bool = True) -> BatchNorm | LayerNorm:
+    """The norm of H features by its name."""
+    return BatchNorm(d_model) if name == "batch" else LayerNorm(d_model, bias=bias)
 
 
 class NumbersAndTokens(nn.Module):
@@ -325,32 +337,3 @@ def initialize(module: nn.Module) -> None:
             nn.init.zeros_(module.bias)
     elif isinstance(module, nn.Embedding):
         nn.init.normal_(module.weight, std=module.num_embeddings**-0.5)
-
-
-def mean(x: Tensor, valid: Tensor | None) -> Tensor:
-    """The mean of the valid steps, (batch, length, H) to (batch, H), in float32 or better."""
-    count: Tensor | int = max(x.shape[1], 1) if valid is None else valid.sum(1, keepdim=True).clamp(min=1)
-    return _sum(x, valid) / count
-
-
-def last(x: Tensor, valid: Tensor | None, otherwise: Tensor | None = None) -> Tensor:
-    """The last valid step, (batch, length, H) to (batch, H), in float32 or better; `otherwise` (None: zeros) for a
-    sequence without steps."""
-    wide = torch.promote_types(x.dtype, torch.float32) if otherwise is None else otherwise.dtype
-    otherwise = x.new_zeros(x.shape[0], x.shape[2], dtype=wide) if otherwise is None else otherwise
-    lengths = x.new_full((x.shape[0],), x.shape[1], dtype=torch.int64) if valid is None else valid.sum(1)
-    return last_valid(x, lengths, otherwise)
-
-
-def pair(means: Tensor) -> Tensor:
-    """The means a and b of two documents, (2·batch, H), as [a, b, a - b, a·b], (batch, 4H)."""
-    a, b = means.unflatten(0, (-1, 2)).unbind(1)
-    return torch.cat([a, b, a - b, a * b], dim=-1)
-
-
-def _sum(x: Tensor, valid: Tensor | None) -> Tensor:
-    """The sum of the valid steps, (batch, length, H) to (batch, H), in float32 or better."""
-    wide = torch.promote_types(x.dtype, torch.float32)
-    if valid is None:
-        return x.sum(1, dtype=wide)
-    return torch.where(valid.unsqueeze(-1), x, 0).to(wide).sum(1)

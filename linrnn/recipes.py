@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from linrnn import tasks
+from linrnn import config, tasks
+from linrnn.config import Architecture, ModelConfig, saved_fields
 from linrnn.cores import CORES
-from linrnn.model import Architecture, ModelConfig
 from linrnn.tasks.base import STEPWISE, Description, Source, Task
 from linrnn.util.errors import check_new_name, unknown, wrong_type, wrong_value
 
 DEFAULT = "recall"
 LONG = 2_000  # steps, above which slow oscillations are learned better
 LATER = (
+    "slow_B",
     "patience",
     "loss",
     "label_smoothing",
@@ -74,6 +75,8 @@ class Training:
         batch_size: examples of each step, over all processes.
         learning_rate: at the peak, after the warm-up.
         recurrent_factor: the recurrent parameters' rate is this times the learning rate, and they are not decayed.
+        slow_B: whether B is one of the recurrent parameters here, as in the paper; if not, it learns at the full rate
+            and is decayed, as in S5.
         weight_decay: of everything else.
         warmup: the fraction of the steps during which the rate rises.
         clip: the largest norm of the gradient, or None for no clipping.
@@ -95,6 +98,7 @@ class Training:
     batch_size: int
     learning_rate: float
     recurrent_factor: float
+    slow_B: bool = True
     weight_decay: float
     warmup: float = 0.1
     clip: float | None = None
@@ -147,12 +151,9 @@ class Recipe:
         _check_types(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; what was added to recipes later is left out where it has its default."""
-        data = dataclasses.asdict(self)
-        for f in dataclasses.fields(Training):
-            if f.name in LATER and data["training"][f.name] == f.default:
-                del data["training"][f.name]
-        return data
+        """For JSON; fields that were added to recipes later are left out where they have their defaults."""
+        model, training = saved_fields(self.model, config.LATER), saved_fields(self.training, LATER)
+        return {**dataclasses.asdict(self), "model": model, "training": training}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Recipe":

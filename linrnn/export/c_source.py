@@ -87,6 +87,11 @@ def _model(source: Source) -> tuple[dict[str, int], dict[str, Tensor], set[str]]
     arrays |= {"W": torch.stack([m.weight.T for m in mixing]), "w": torch.stack([m.bias for m in mixing])}
     head: Any = model.head
     weight, bias = head.weight.double(), head.bias.double()
+    if model.last_norm is not None:  # the mean of an affine map is the affine map of the mean
+        if not isinstance(model.last_norm, BatchNorm):
+            raise wrong_value("model", "batch norm where the last norm is exported to C", "layer norm")
+        scale, shift = (part.double() for part in model.last_norm.scale_and_shift(weight, None, None))
+        weight, bias = weight * scale, bias + weight @ shift
     if units.target_std is not None and units.target_mean is not None:
         weight, bias = weight * units.target_std.unsqueeze(1), bias * units.target_std + units.target_mean
     arrays |= {"head": weight.T, "head_bias": bias}

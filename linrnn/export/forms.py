@@ -70,6 +70,7 @@ class Step(nn.Module):
         model = source.module
         self.encoder: nn.Module
         self.head: nn.Module
+        self.last_norm: nn.Module = nn.Identity()
         blocks: list[BlockStep | CoreStep | DiagonalStep]
         pooled = 0
         if isinstance(model, Core):
@@ -77,6 +78,8 @@ class Step(nn.Module):
             blocks = [_core_step(model, self.carry)]
         else:
             self.encoder, self.head = model.encoder, model.head
+            if model.last_norm is not None:
+                self.last_norm = model.last_norm
             blocks = [BlockStep(block, self.carry) for block in model.blocks]
             if model.config.pooling in ("mean", "all"):
                 pooled = 2 * (model.config.d_model + 1)
@@ -91,6 +94,7 @@ class Step(nn.Module):
         for block, part in zip(self.blocks, parts, strict=True):
             x, part = block(x, part)
             after.append(part)
+        x = self.last_norm(x)
         if self.mean:
             total, lost = pooled.chunk(2, dim=1)
             more = F.pad(x, (0, 1), value=1.0) - lost  # Kahan's summation

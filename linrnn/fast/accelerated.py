@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.cores import LRU
-from linrnn.cores.base import Lengths, output_dtype, values_can_be_read
+from linrnn.cores.base import Lengths, output_dtype
 from linrnn.fast import blocks, chunks, fused, packing
 from linrnn.fast.blocks import Batch
 from linrnn.fast.chunks import CoreWeights
 from linrnn.fast.encoder import Encoded, encode, without_padding
-from linrnn.model import Model, pair
+from linrnn.model import Model
 from linrnn.norm import Moments
+from linrnn.pooling import pair
 from linrnn.recurrence import backend
 from linrnn.util.errors import wrong_value
 
@@ -123,7 +124,8 @@ class Accelerated(nn.Module):
         inputs, lengths, valid = model.checked(inputs, lengths)
         dtype = self._dtype()
         with torch.autocast(inputs.device.type, enabled=False):
-            pooled = model.pool(self._fused(encode(model.encoder, inputs, dtype), Batch(valid)), valid)
+            x = self._fused(encode(model.encoder, inputs, dtype), Batch(valid))
+            pooled = model.pool(model.normalized(x, valid), valid)
         return model.classify(pair(pooled) if pairs else pooled)
 
     def _packed(self, inputs: Tensor, lengths: Lengths | None, resets: Tensor | None, length: int) -> Tensor:
@@ -132,7 +134,7 @@ class Accelerated(nn.Module):
             lrus = "None, or a model of LRUs for one document, with pooling='mean' and without resets"
             raise wrong_value("packed_length", lrus, length)
         inputs, lengths, _ = model.checked(inputs, lengths)
-        packing.check(lengths, length, lengths is not None and values_can_be_read(lengths))
+        packing.check(lengths, length, lengths is not None and backend.values_can_be_read(lengths))
         assert lengths is not None
         packed = packing.pack(inputs, lengths, length)
         dtype = self._dtype()
@@ -144,7 +146,7 @@ class Accelerated(nn.Module):
             x = encoded.x
             for block in model.blocks:
                 x = packing.run_block(block, x, packed)
-        return model.classify(packing.means(x, packed, lengths))
+        return model.classify(packing.means(model.normalized(x, packed.valid), packed, lengths))
 
     def _fuses(self, x: Tensor | None) -> bool:
         return (_unsuitable(self.model) if self.fuse else reason(self.model, x)) is None
@@ -198,5 +200,5 @@ def _segment(valid: Tensor) -> Tensor:
 
 
 def _compiles(model: Model) -> bool:
-    on_gpu = next(model.parameters()).device.type == "cuda"
+    on_gpu = backend.captures(next(model.parameters()).device)
     return on_gpu and all(block.core.compiles for block in model.blocks)

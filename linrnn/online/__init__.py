@@ -122,7 +122,7 @@ class Learner:
         x = model.encoder(inputs)
         for i, block in enumerate(model.blocks):
             x = x + block.mix(self._through(i, block.norm(x)))
-        output: Tensor = model.head(x)
+        output: Tensor = model.head(model.normalized(x))
         return output
 
     def _through(self, i: int, u: Tensor) -> Tensor:

@@ -42,10 +42,12 @@ def _row(
         "model.options.bidirectional": bidirectional,
         "model.mixing": mixing,
         "model.norm": "batch",
+        "model.last_norm": False,
         "model.dropout": dropout,
         "training.steps": iterations,
         "training.batch_size": batch,
         "training.recurrent_factor": factor,
+        "training.slow_B": True,
         "training.weight_decay": 0.05,
         "training.warmup": 0.1,
     }
@@ -170,6 +172,8 @@ def _words(field: str, value: Any) -> str:
         ("model.mixing", "half_glu2"): "half GLU on the core's output",
         ("model.norm", "layer"): "layer norm",
         ("model.pooling", "all"): "mean over padding too",
+        ("model.last_norm", True): "last norm",
+        ("training.slow_B", False): "B at the full rate",
     }
     if isinstance(value, str | bool) and (field, value) in known:
         return known[field, value]

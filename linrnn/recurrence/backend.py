@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Literal, cast
 
 import torch
+from torch import Tensor
 
 from linrnn.recurrence.interface import Kernels, VaryingKernels
 
@@ -66,6 +67,23 @@ def has_float64(device: torch.device) -> bool:
     return device.type != "mps"
 
 
+def values_can_be_read(x: Tensor) -> bool:
+    """Whether Python can read the values of x: not while a graph is traced or captured, nor inside torch.func."""
+    if torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x):
+        return False
+    return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def has_cudnn(device: torch.device) -> bool:
+    """Whether PyTorch's RNN, GRU and LSTM are single kernels of cuDNN, or of MIOpen on AMD."""
+    return device.type == "cuda"
+
+
+def captures(device: torch.device) -> bool:
+    """Whether a sequence of kernels can be captured in a CUDA graph, on GPUs of NVIDIA and AMD."""
+    return device.type == "cuda"
+
+
 @functools.cache
 def dependent_launch(device: torch.device) -> bool:
     """Whether a kernel may start before the previous kernel ends: programmatic dependent launch, from Hopper on."""
@@ -73,7 +91,7 @@ def dependent_launch(device: torch.device) -> bool:
 
 
 # torch.compiler.assume_constant_result without an import of the compiler: the answer becomes a constant of the graph.
-for question in (of, triton, why_plain, has_float64):
+for question in (of, triton, why_plain, has_float64, has_cudnn):
     question._dynamo_marked_constant = True  # type: ignore[union-attr]
 
 

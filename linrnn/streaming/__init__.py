@@ -71,7 +71,7 @@ class Stream:
                 step = _keeping_last(step, total)
         else:
             step = kernels.layer_stepper(self._weights, self._state)
-        if parameter.is_cuda:
+        if backend.captures(parameter.device):
             with torch.no_grad():
                 step = Captured(step, self._inputs)
             self.reset()  # from the rehearsals of the capture
@@ -161,8 +161,8 @@ def _kernels(model: Model | Core, batch: int, dtype: torch.dtype) -> ModuleType 
         return None
     if isinstance(model, Model) and None not in (model.config.channels, model.config.vocabulary):
         return None  # the kernels read numbers or a token, not both
-    if isinstance(model, Model) and model.config.mixing == "half_glu2":
-        return None  # the kernels keep gelu(core) only
+    if isinstance(model, Model) and (model.config.mixing == "half_glu2" or model.config.last_norm):
+        return None  # the kernels keep gelu(core) only, and sum the last block's output
     parameter = next(model.parameters())
     backend.warn_if_plain(parameter.device)
     if backend.of(parameter.device) == "numba" and dtype == carry_dtype(parameter.dtype):
@@ -207,7 +207,7 @@ def _keeping_last(step: Callable[[Tensor], Tensor], total: Tensor) -> Callable[[
 
 def _without_gradients(step: Callable[[Tensor], Tensor], parameter: Tensor) -> Callable[[Tensor], Tensor]:
     """A step whose output has the model's type, and is not overwritten by the next step."""
-    dtype, copied = parameter.dtype, parameter.is_cuda
+    dtype, copied = parameter.dtype, backend.captures(parameter.device)
 
     @torch.no_grad()
     def run(inputs: Tensor) -> Tensor:

@@ -15,6 +15,8 @@ LOWEST_RATE = 1e-7
 def make_optimizer(model: Model, training: Training) -> AdamW:
     """The recurrent parameters (Λ, B, γ) learn at a smaller rate and are not decayed; all others are."""
     recurrent = {id(p) for p in model.recurrent_parameters()}
+    if not training.slow_B:
+        recurrent -= {id(block.core.get_parameter("B")) for block in model.blocks}
     groups = [
         {"params": [p for p in model.parameters() if id(p) in recurrent], "weight_decay": 0.0},
         {"params": [p for p in model.parameters() if id(p) not in recurrent], "weight_decay": training.weight_decay},

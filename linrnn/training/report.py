@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Any
 
@@ -22,9 +23,7 @@ def waiting(words: str, *, quiet: bool) -> Iterator[None]:
     if quiet:
         yield
         return
-    from rich.console import Console
-
-    with Console().status(words):
+    with _console().status(words):
         yield
 
 
@@ -46,6 +45,7 @@ class Report:
                 MofNCompleteColumn(),
                 TextColumn("loss {task.fields[loss]}  validation {task.fields[metric]}  {task.fields[speed]}"),
                 TimeRemainingColumn(),
+                console=_console(),
             )
             name = f"{recipe.task}, {recipe.model.core}"
             total = recipe.training.steps
@@ -84,6 +84,16 @@ class Report:
         if self.writer is not None:
             for name in record.keys() - {"step"}:
                 self.writer.add_scalar(name, record[name], record["step"])
+
+
+def _console() -> Any:
+    """Where progress is shown; a notebook without ipywidgets shows the end only."""
+    from rich.console import Console
+
+    console = Console()
+    if console.is_jupyter and find_spec("ipywidgets") is None:  # rich would warn at every update
+        return Console(force_jupyter=False, force_terminal=False)
+    return console
 
 
 def _tensorboard() -> Any:

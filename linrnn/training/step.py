@@ -12,6 +12,7 @@ from linrnn.fast.capture import Captured
 from linrnn.model import Model
 from linrnn.objectives import Objective
 from linrnn.recipes import Training
+from linrnn.recurrence import backend
 from linrnn.training.augment import Augment
 from linrnn.training.average import Average
 from linrnn.training.data import Batches, Examples
@@ -51,7 +52,7 @@ def steps_of(
 
     With `rows`, batches are packed.
     """
-    on_gpu = settings.compile and device.type == "cuda"
+    on_gpu = settings.compile and backend.captures(device)
     fast = group.wrap(accelerate(model, compile=on_gpu))
     mixed = settings.autocast(device)
     packed: dict[str, int] = {} if rows is None else {"packed_length": rows.steps}

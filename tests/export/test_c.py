@@ -47,6 +47,7 @@ def outputs(path: Path, u: Tensor, width: int, name: str = "linrnn") -> Tensor:
 LAYER_NORM = {"norm": "layer", "mixing": "half_glu"}
 MODELS = [
     pytest.param({"core": "lru"}, id="lru"),
+    pytest.param({"last_norm": True}, id="last-norm"),
     pytest.param({"core": "s5", "vocabulary": 7, "pooling": "none", **LAYER_NORM}, id="s5-tokens"),
     pytest.param({"core": "s4d", "pooling": "last", **LAYER_NORM}, id="s4d"),
     pytest.param({"core": "dlr", "vocabulary": 5, "channels": 2, "pooling": "all"}, id="dlr-both-inputs"),

@@ -103,6 +103,15 @@ def test_the_last_step(recipe: str, padded: bool) -> None:
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+def test_the_last_norm(padded: bool) -> None:
+    """Of the mean over whole sequences most gradients would be zero but for rounding: the norm takes the mean away."""
+    pooling = "mean" if padded else "last"
+    assert_equal(small("text", last_norm=True, pooling=pooling), padded, compile=False)
+    model = small("text", last_norm=True, dropout=0.0)
+    assert_equal(model, True, packed=56, compile=False)
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 def test_numbers_and_tokens(padded: bool) -> None:
     model = small("scifar", vocabulary=5)
     numbers, lengths = batch(model, padded)

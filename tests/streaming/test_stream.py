@@ -46,6 +46,12 @@ def test_equals_the_model(
         assert relative_error(came, model(inputs)) < TOLERANCE[dtype]
 
 
+@pytest.mark.parametrize("norm", ["batch", "layer"])
+def test_the_last_norm(norm: str) -> None:
+    model = _model(torch.float64, channels=3, norm=norm, last_norm=True)
+    _check_steps(Stream(model), model, _inputs(model, 1), 1e-12)
+
+
 @pytest.mark.parametrize("batch", [1, 11])
 @pytest.mark.parametrize("core", [*CORES, "none"])
 def test_every_core(core: str, batch: int) -> None:
