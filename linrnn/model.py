@@ -145,8 +145,9 @@ class Model(OnHub, nn.Module):
             lengths: the number of steps of each sequence before its padding, integers (batch,), or (batch, 2) for two
                 documents, as a tensor or a list; None: no padding.
             resets: bool (batch, length), true where a new sequence starts; with `pooling="none"` only.
-            dt: (batch, length), above 0: the time from the step before to each step, for irregularly sampled sequences,
-                where 1 is a usual one; with the cores `lru`, `s4d` and `s5`, and one document. None: 1.
+            dt: (batch, length), above 0: the time between the previous step and each step, for irregularly sampled
+                sequences; 1 is the time between the steps of a regular sequence; with the cores `lru`, `s4d` and `s5`,
+                and one document. None: 1.
 
         Returns:
             (batch, classes), or (batch, length, classes) with `pooling="none"`.
@@ -206,7 +207,7 @@ class Model(OnHub, nn.Module):
         Args:
             inputs: (batch, channels), tokens (batch,), or (batch, channels + 1), see `Model`.
             state: from `initial_state`, `chunk` or the previous `step`.
-            dt: (batch,), the time since the step before, as in `forward`.
+            dt: (batch,), the time since the previous step, as in `forward`.
 
         Returns:
             The output from all steps so far, (batch, classes), and the next state.
