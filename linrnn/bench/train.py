@@ -73,7 +73,7 @@ class Case:
         """Steps of all sequences of a batch; those of a row where training packs them."""
         steps = self.recipe.training.batch_size * self.task.documents * self.length
         lengths = self.task.train.lengths
-        if lengths is None or self.bidirectional or self.task.documents == 2:
+        if lengths is None or self.task.documents == 2:
             return steps
         return packing.row_length(int(packing.packed_length(torch.from_numpy(lengths))), steps) or steps
 
