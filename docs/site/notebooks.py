@@ -39,7 +39,8 @@ def page(cells: list[dict[str, Any]], name: str) -> tuple[str, dict[str, bytes]]
                 file = f"{name}-{len(pictures) + 1}.png"
                 pictures[file] = base64.b64decode("".join(picture))
                 parts.append(f"![{title}]({file})")
-            elif "text" in output:
-                parts.append(f"```text\n{''.join(output['text']).rstrip()}\n```")
+        printed = "".join(line for output in cell["outputs"] for line in output.get("text", []))
+        if printed:
+            parts.append(f"```text\n{printed.rstrip()}\n```")
     first, *rest = parts
     return "\n\n".join([first, f"[Download this notebook]({name}.ipynb)", *rest]), pictures

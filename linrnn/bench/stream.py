@@ -99,13 +99,13 @@ def bytes_of(model: Model, batch: int, dtype: torch.dtype) -> int:
 def cpu_rows(*, H: int = 128, N: int = 256, depth: int = 6, rounds: int = 300) -> list[Row]:
     """Steps a second on one thread, batch 1, float32: models that differ in their cores only, then single layers.
 
-    The layers are measured at the same ratio of N to H down to a quarter of H.
+    The layers are measured at the same ratio of N to H, from twice H down to a quarter.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with torch.no_grad():
-            layers = [row for part in (1, 2, 4) for row in _layers(H // part, N // part, rounds)]
+            layers = [row for size in (8, 4, 2, 1) for row in _layers(H * size // 4, N * size // 4, rounds)]
             return [*_models(H, N, depth, rounds), *layers]
     finally:
         torch.set_num_threads(threads)

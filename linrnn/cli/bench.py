@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,6 +20,7 @@ from linrnn.bench import scan as scans
 from linrnn.bench import start as starts
 from linrnn.bench import stream as streams
 from linrnn.bench import train as steps
+from linrnn.bench import varying as varying_scans
 from linrnn.bench.measure import Row
 from linrnn.cli import bench_tables as tables
 from linrnn.cli.console import log, out
@@ -45,6 +46,7 @@ Dtype = Annotated[
 @app.command()
 def scan(
     sweep: Annotated[bool, typer.Option("--sweep", help="Many shapes, from one long sequence to many short.")] = False,
+    varying: Annotated[bool, typer.Option("--varying", help="With a λ for each step, complex and real.")] = False,
     dtype: Dtype = None,
     with_baselines: Annotated[
         bool, typer.Option("--baselines/--no-baselines", "--rivals/--no-rivals", help="Others' scans, where installed.")
@@ -61,11 +63,13 @@ def scan(
     the share of the copy's bandwidth, replayed from a CUDA graph. On a CPU: the time over the copy's. Baselines, not
     in a sweep: the associative_scan of PyTorch and of JAX, and accelerated-scan, in complex64 against float32 planes
     (PyTorch on a GPU: float32 planes, compiled); their time over ours, forward / forward and backward. JAX compiles for
-    about a minute.
+    about a minute. With --varying λ differs at each step: forward also reads λ, backward also reads λ and writes the
+    gradient of λ; all baselines get a λ for each step.
 
     **Examples**
 
     - `linrnn bench scan --out scan.png`: the shapes of the paper's tasks
+    - `linrnn bench scan --varying --json results/bench/scan-varying.json`
     - `linrnn bench scan --sweep --dtype bfloat16 --json results/bench/sweep.json`
     - `linrnn bench scan --device cpu --threads 2`
     """
@@ -75,6 +79,9 @@ def scan(
     if sweep:
         shapes = {tables.times(shape): shape for shape in scans.sweep(*(() if gpu else (1 << 20, 1 << 23)))}
     chosen = _dtypes(dtype, where)
+    if varying:
+        _varying_scan(shapes, chosen, where, with_baselines and not sweep, json_file, picture)
+        return
     results: list[Row] = []
     if gpu:
         log.print("compiling kernels", style="dim")
@@ -230,8 +237,8 @@ def stream(
     of a large copy; and with --rnn the same blocks with PyTorch's layers, streamed the same way, and their time over
     ours. On a CPU: steps a second on one thread, batch 1, float32, H 128, N 256. The models have 6 blocks and the same
     encoder, mixing and head; their cores are the LRU (N complex states) or PyTorch's layers with N hidden features and
-    a map back to H. Then single layers, also with H 64 and 32: PyTorch's without this map, and the LRU in five lines of
-    NumPy and in ONNX Runtime, where it is installed. The fastest of 300 interleaved rounds of 20 steps counts.
+    a map back to H. Then single layers with H 256, 128, 64 and 32: PyTorch's without this map, and the LRU in five
+    lines of NumPy and in ONNX Runtime, where it is installed. The fastest of 300 interleaved rounds of 20 steps counts.
 
     **Examples**
 
@@ -299,6 +306,26 @@ def layer(threads: Threads = None, json_file: Json = None) -> None:
         table.add_row(row["name"], f"{row['ms']:.1f} ms", f"{row['against_ms']:.1f} ms", ratio, f"≤ {row['goal']:g}")
     out.print(table)
     _finish(json_file, results)
+
+
+def _varying_scan(
+    shapes: Mapping[str, scans.Shape],
+    dtypes: list[torch.dtype],
+    device: torch.device,
+    with_baselines: bool,
+    json_file: Path | None,
+    picture: Path | None,
+) -> None:
+    if picture is not None:
+        raise wrong_value("--out", "no picture with --varying", picture)
+    results: list[Row] = []
+    for rows in varying_scans.rows(shapes, dtypes, device):
+        results += rows
+        _keep(json_file, results, rows[0])
+    others, missing = varying_scans.baseline_rows(shapes, results, device) if with_baselines else ([], {})
+    out.print(tables.varying_table(results, others, varying_scans.GOAL))
+    _say_missing(missing)
+    _finish(json_file, [*results, *others])
 
 
 def _numbers(option: str, words: str) -> list[int]:

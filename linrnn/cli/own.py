@@ -25,7 +25,10 @@ Group = Annotated[
     str | None, typer.Option(help="Of a table: the column that tells its series apart.", rich_help_panel=PANEL)
 ]
 Period = Annotated[
-    int | None, typer.Option(min=1, help="Of a forecast: the length of a season in steps.", rich_help_panel=PANEL)
+    int | None,
+    typer.Option(
+        min=1, help="Of a forecast: the length of a season in steps.  [default: looked for]", rich_help_panel=PANEL
+    ),
 ]
 Relative = Annotated[
     bool | None,

@@ -30,6 +30,7 @@ class Core(nn.Module):
         recurrent_names: the names of the parameters with a smaller learning rate and without weight decay.
         takes_resets: whether `_sequence` has the argument `resets`.
         takes_group: whether `_sequence` has the argument `group`.
+        takes_dt: whether `_sequence` and `_step` have the argument `dt`.
         takes_both_directions: whether `bidirectional=True` is implemented.
         compiles: whether `torch.compile` should trace the core; False for step-by-step kernels, which it would unroll.
     """
@@ -39,9 +40,11 @@ class Core(nn.Module):
     recurrent_names: tuple[str, ...] = ()
     takes_resets: bool = False
     takes_group: bool = False
+    takes_dt: bool = False
     takes_both_directions: bool = False
     compiles: bool = True
     no_resets = " with the core {core.__class__.__name__}, which takes none"  # ends the error "resets: expected None"
+    no_dt = " with the core {core.__class__.__name__}, whose steps have no length"
     no_group = ": the length of {core.__class__.__name__} cannot be split over processes"
 
     def __init__(self, d_model: int, d_state: int, bidirectional: bool = False) -> None:
@@ -63,6 +66,7 @@ class Core(nn.Module):
         lengths: Lengths | None = None,
         resets: Tensor | None = None,
         group: "torch.distributed.ProcessGroup | None" = None,
+        dt: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """The outputs for whole sequences, computed in parallel where the recurrence allows it.
 
@@ -75,7 +79,9 @@ class Core(nn.Module):
             resets: bool (batch, length), true where a new sequence starts.
             group: the processes over which the length is split, as in `linrnn.scan`. `u`, `resets` and `y` are then
                 the part of this rank. The state is read on the first rank and returned on all ranks. Sum the gradients
-                of parameters over the ranks. Excludes `lengths`.
+                of parameters over the ranks. Excludes `lengths` and `dt`.
+            dt: (batch, length), above 0: the time from the step before to each step, where 1 is the time between the
+                steps of a regular sequence; None: 1.
 
         Returns:
             y: (batch, length, d_model), and the state after the last step (None if bidirectional).
@@ -96,21 +102,27 @@ class Core(nn.Module):
             if not self.takes_group:
                 raise ValueError(f"group: expected None{self.no_group.format(core=self)}")
             given["group"] = group
+        if dt is not None and group is not None:
+            raise ValueError("group: expected None with dt")
         if lengths is None:
+            given |= self._given_dt(dt, u, None)
             return self._sequence(u, state, None, **given)
         if group is not None:
             raise ValueError("lengths: expected None with a group: a length that is split has no padding")
         lengths = check_lengths(lengths, u)
-        valid = valid_mask(lengths, u.shape[1]).unsqueeze(-1)
+        valid = valid_mask(lengths, u.shape[1])
+        given |= self._given_dt(dt, u, valid)
+        valid = valid.unsqueeze(-1)
         y, state = self._sequence(u.masked_fill(~valid, 0), state, lengths, **given)
         return y.masked_fill(~valid, 0), state
 
-    def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    def step(self, u: Tensor, state: Tensor, *, dt: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One step, in constant time and memory.
 
         Args:
             u: (batch, d_model).
             state: from `initial_state`, `forward` or the previous `step`.
+            dt: (batch,), the time since the step before, as in `forward`.
 
         Returns:
             y: (batch, d_model), and the next state.
@@ -119,8 +131,9 @@ class Core(nn.Module):
             raise ValueError("step: expected a causal core, got a bidirectional one, which needs the whole sequence")
         self._check_input("u", u, ("batch", "d_model"))
         self._check_state(state, u)
+        given = self._given_dt(dt, u, None)
         with OneThread(u.numel()):
-            return self._step(u, state)
+            return self._step(u, state, **given)
 
     def initial_state(self, batch: int) -> Tensor:
         """The zero state, (batch, *state_shape)."""
@@ -154,14 +167,31 @@ class Core(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """`forward` on checked arguments: `u` is zero at padding, and `y` may hold anything there.
 
-        The keyword arguments `resets` and `group` are passed only if the caller gave them, and only to cores with
-        `takes_resets` or `takes_group`.
+        The keyword arguments `resets`, `group` and `dt` are passed only if the caller gave them, and only to cores
+        with `takes_resets`, `takes_group` or `takes_dt`.
         """
         raise NotImplementedError
 
-    def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """`step` on checked arguments."""
+    def _step(self, u: Tensor, state: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """`step` on checked arguments; `dt` is passed only if the caller gave it, and only with `takes_dt`."""
         raise NotImplementedError
+
+    def _given_dt(self, dt: Tensor | None, u: Tensor, valid: Tensor | None) -> dict[str, Any]:
+        """The checked argument `dt` in the dtype of states, 1 at padding; nothing for None."""
+        if dt is None:
+            return {}
+        if not self.takes_dt:
+            raise ValueError(f"dt: expected None{self.no_dt.format(core=self)}")
+        check_tensor("dt", dt)
+        if dt.shape != u.shape[:-1]:
+            raise wrong_value("dt", f"shape {tuple(u.shape[:-1])}, a time for each step", shape(dt))
+        if not dt.is_floating_point():
+            raise wrong_type("dt", "floating point", dt.dtype)
+        check_device("dt", dt, u)
+        dt = dt if valid is None else dt.masked_fill(~valid, 1)
+        if dt.numel() and backend.values_can_be_read(dt) and not bool(((dt > 0) & (dt < torch.inf)).all()):
+            raise wrong_value("dt", "times above 0", f"{float(dt.min()):g} to {float(dt.max()):g}")
+        return {"dt": dt.to(carry_dtype(next(self.parameters()).dtype))}
 
     def _require_causal(self, name: str) -> None:
         if self.bidirectional:

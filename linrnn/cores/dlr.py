@@ -71,6 +71,6 @@ class DLR(ssm.DiagonalSSM):
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, init={self.init!r}, dt_min={self.dt_min:g}, dt_max={self.dt_max:g}"
 
-    def _system(self) -> tuple[Tensor, Tensor]:
+    def _system(self, dt: Tensor | None = None) -> tuple[Tensor, Tensor]:
         nu_log, theta, B = (x.to(carry_dtype(x.dtype)) for x in (self.nu_log, self.theta, self.B))
         return spectrum.exp(spectrum.stable(nu_log), theta), B

@@ -65,6 +65,8 @@ def onnx(
     with _quiet():
         written = torch.onnx.export(model, args or (), custom_translation_table=TABLE, verbose=False, **options)  # type: ignore[arg-type]
     assert written is not None
+    for node in written.model.graph.all_nodes():
+        node.metadata_props.clear()  # names of folders and lines of code of this machine, in most of the file's bytes
     written.model.metadata_props.update(about)
     write(Path(path), written.model_proto.SerializeToString())
 

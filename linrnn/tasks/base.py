@@ -215,7 +215,7 @@ class Task(Description):
         vocabulary: Sequence[str] | int | None = None,
         labels: Sequence[str] | None = None,
         channels: Sequence[str] | None = None,
-        splits: Mapping[str, Any] | Sequence[int] | None = None,
+        splits: Mapping[str, Any] | Sequence[Any] | None = None,
         fractions: Sequence[float] = (0.8, 0.1, 0.1),
         seed: int = 0,
         by_time: bool = False,
@@ -242,7 +242,8 @@ class Task(Description):
             vocabulary: the symbols of tokens, or how many there are.
             labels: the names of classes, labels or target columns.
             channels: the names of the channels.
-            splits: indices by "train", "validation" and "test", or how many examples each of the three has.
+            splits: indices or masks by "train", "validation" and "test"; the name of its split for each example; three
+                numbers of examples; or three fractions. Without "validation" it is cut from the training examples.
             fractions: the parts for training, validation and test, where `splits` is None.
             seed: of the random order from which splits are cut.
             by_time: cut splits from the examples in their order, for series.

@@ -9,6 +9,7 @@ import numpy as np
 
 from linrnn.model import Model
 from linrnn.objectives import Options
+from linrnn.tasks.arrays.rows import release
 from linrnn.tasks.base import SPLITS, Description, Task
 from linrnn.util.provenance import versions
 
@@ -54,4 +55,5 @@ def checksum(task: Task) -> str:
             digest.update(repr(None if array is None else (array.shape, str(array.dtype))).encode())
             for row in rows if array is not None else ():
                 digest.update(np.ascontiguousarray(array[int(row)]).tobytes())
+                release(array)
     return digest.hexdigest()

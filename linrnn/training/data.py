@@ -3,16 +3,18 @@
 import itertools
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from linrnn.tasks.arrays.rows import blocks, overlapping, parts
+from linrnn.tasks.arrays.rows import blocks, overlapping, parts, release
 from linrnn.tasks.base import Description, Split
 from linrnn.util.errors import wrong_value
+
+RELEASED = 1 << 26  # bytes that are read from a mapped file before its pages are released
 
 
 class Examples:
@@ -123,16 +125,23 @@ class Batches:
         return drawn
 
 
-class _Array(NamedTuple):
-    """An array on the device, and which of its rows are meant; None for all."""
+class _Array:
+    """An array on the device, and which of its rows are meant, None for all; `mapped` is the array of a file."""
 
-    tensor: Tensor
-    rows: Tensor | None
+    def __init__(self, tensor: Tensor, rows: Tensor | None, mapped: NDArray[Any] | None) -> None:
+        self.tensor, self.rows, self.mapped = tensor, rows, mapped
+        self.read = 0  # bytes of the file since its pages were released
 
     def rows_of(self, indices: Tensor | None) -> Tensor:
         if indices is None:
             return self.tensor if self.rows is None else self.tensor[self.rows]
-        return self.tensor[indices if self.rows is None else self.rows[indices]]
+        found = self.tensor[indices if self.rows is None else self.rows[indices]]
+        if self.mapped is not None:
+            self.read += found.nbytes
+            if self.read > RELEASED:
+                release(self.mapped)
+                self.read = 0
+        return found
 
 
 def _on_device(array: NDArray[Any], device: torch.device) -> _Array:
@@ -150,7 +159,8 @@ def _on_device(array: NDArray[Any], device: torch.device) -> _Array:
         tensor, rows = chosen, None
     else:
         tensor = _tensor(np.ascontiguousarray(whole)).to(device)
-    return _Array(tensor, None if rows is None else torch.from_numpy(rows).to(device))
+    mapped = whole if isinstance(whole, np.memmap) and device.type == "cpu" else None
+    return _Array(tensor, None if rows is None else torch.from_numpy(rows).to(device), mapped)
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:

@@ -26,7 +26,7 @@ class Predictions(NamedTuple):
         values: (examples, [length or horizon,] columns): probabilities of classes or labels, or numbers in the units of
             the target.
         columns: names of classes, labels or target columns.
-        classes: the most probable class, (examples, [length]), where there is one; otherwise None.
+        classes: the most probable class or next symbol, (examples, [length]), where there is one; otherwise None.
         lengths: integers (examples,), the steps of each example where there is a prediction for each; otherwise None.
     """
 
@@ -41,15 +41,14 @@ class Predictions(NamedTuple):
 def predict(
     run: Run, new: New, *, weights: Literal["best", "last"] = "best", device: torch.device | str = "cpu"
 ) -> Predictions:
-    """The predictions of a run's model, for inputs as `linrnn.tasks.files.read_new` gives them.
+    """The predictions of a run's model, for inputs as `linrnn.tasks.files.read_new` gives them; of a model of language
+    the symbol that follows each text.
 
     Example:
         >>> run = linrnn.Run.open("runs/mine")
         >>> predict(run, linrnn.tasks.files.read_new("new.npz", run.description)).values
     """
     task, device = run.description, torch.device(device)
-    if task.kind == "language":
-        raise wrong_value("run", "targets to predict; `linrnn generate` continues a text", "one of language")
     model, objective = run.model(weights).to(device), run.objective(device)
     split = Split(new.inputs, new.lengths, np.zeros(len(new.inputs), dtype=np.int64))
     examples, size = Examples(task, split, device), run.recipe.training.batch_size
@@ -57,19 +56,25 @@ def predict(
     for start in range(0, len(examples), size):
         indices = torch.arange(start, min(start + size, len(examples)), device=device)
         inputs, lengths, _ = examples(indices)
-        said, anchors = objective.predictions(model(inputs, lengths=lengths)), examples.anchors(indices)
+        outputs, anchors = model(inputs, lengths=lengths), examples.anchors(indices)
+        if task.kind == "language":  # what follows the text
+            ends = -1 if lengths is None else lengths - 1
+            outputs = outputs[torch.arange(len(outputs), device=device), ends]
+        said = objective.predictions(outputs)
         parts.append((said if anchors is None else said.double() + anchors).float().cpu())
     values = torch.cat(parts).numpy()
     several = task.numeric_targets or task.kind == "multi-label"
     steps = None
-    if objective.stepwise:
+    if task.kind == "per-step":
         steps = np.full(len(values), values.shape[1]) if new.lengths is None else np.asarray(new.lengths)
     return Predictions(new.names, values, names_of(run), None if several else values.argmax(-1), steps)
 
 
 def names_of(run: Run) -> tuple[str, ...]:
-    """The names of classes, labels or target columns; numbers where they have none."""
+    """The names of classes, symbols, labels or target columns; numbers where they have none."""
     task = run.description
+    if task.kind == "language" and task.vocabulary is not None:
+        return task.vocabulary
     return task.labels or tuple(str(i) for i in range(task.outputs))
 
 

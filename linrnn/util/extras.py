@@ -16,6 +16,8 @@ PACKAGES = {
     "onnxscript": "export",
     "huggingface_hub": "hub",
     "tensorboard": "tensorboard",
+    "torchrl": "agents",
+    "tensordict": "agents",
 }
 
 

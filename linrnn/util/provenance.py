@@ -35,6 +35,12 @@ def versions() -> dict[str, str]:
     return found
 
 
+def version_line() -> str:
+    """What `linrnn --version` shows."""
+    found = versions()
+    return ", ".join(f"{name} {found[name]}" for name in ("linrnn", "torch", "python"))
+
+
 @functools.cache
 def commit() -> str | None:
     """The commit of the checkout that linrnn runs from; None where it is installed otherwise.

@@ -190,7 +190,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("files")
     write(folder, "forecast")
     write(folder, "classification")
-    np.savez(folder / "text.npz", x=np.zeros(3))
+    np.savez(folder / "text.npz", a=np.zeros(3), b=np.zeros(3))
     return folder
 
 

@@ -40,6 +40,8 @@ RECURRENT: dict[str, dict[str, Any]] = {  # of each core's options, the names of
     "s5": {"core": "s5", "names": {"a_re_log", "a_im", "delta_log", "B"}},
     "s4": {"core": "s4", "names": {"a_re_log", "a_im", "p", "delta_log", "B"}},
     "dlr": {"core": "dlr", "names": {"nu_log", "theta", "B"}},
+    "rglru": {"core": "rglru", "names": {"Lambda", "W_r", "b_r", "W_i", "b_i", "B"}},
+    "mingru": {"core": "mingru", "names": {"W_z", "b_z", "W_h", "b_h"}},
 }
 
 

@@ -52,7 +52,7 @@ def prepare(
     vocabulary: Sequence[str] | int | None = None,
     labels: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
-    splits: Mapping[str, Any] | Sequence[int] | None = None,
+    splits: Mapping[str, Any] | Sequence[Any] | None = None,
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int = 0,
     by_time: bool = False,
@@ -102,10 +102,11 @@ def prepare(
         if missing == "drop":
             keep[gaps.rows] = False
     target_lengths = read.lengths if kind == "per-step" else None
-    if found.numeric:
-        absent = statistics.missing(found.array, target_lengths)
-        _check_missing("targets", absent, missing, found.labels)
-        holes += [f"targets: {describe_missing(absent, found.labels)}"] if absent.number else []
+    absent = statistics.missing(found.array, target_lengths) if found.numeric else found.absent
+    if absent is not None:
+        names = found.labels if found.array.ndim > 1 else None
+        _check_missing("targets", absent, missing, names)
+        holes += [f"targets: {describe_missing(absent, names)}"] if absent.number else []
         keep[absent.rows] = False  # a target that nobody knows is never made up
         if absent.padding:
             found = found._replace(array=_filled(found.array, target_lengths, None))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
 from linrnn.tasks.arrays.rows import blocks
@@ -38,9 +39,9 @@ class Inputs(NamedTuple):
 
 
 def open_array(path: str | os.PathLike[str]) -> NDArray[Any]:
-    """The array of a .npy file, mapped copy-on-write: never written back, and PyTorch takes it without a copy."""
+    """The array of a .npy file, mapped and read-only."""
     try:
-        array: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except DAMAGE as error:
         if any(word in str(error).lower() for word in ("pickle", "python object")):
             raise refused(path) from None
@@ -61,6 +62,11 @@ def read_array(name: str, given: Given) -> NDArray[Any]:
     refused."""
     if isinstance(given, str | os.PathLike) and Path(given).suffix == ".npy":
         given = open_array(Path(given).expanduser())
+    if isinstance(given, list | tuple) and any(isinstance(part, torch.Tensor) for part in given):
+        given = [read_array(f"{name}[{i}]", part) for i, part in enumerate(given)]
+    if isinstance(given, torch.Tensor):
+        given = given.detach().cpu()
+        given = (given.float() if given.dtype == torch.bfloat16 else given).numpy()
     if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):  # masked numbers are missing ones
         if given.dtype.kind != "f":
             raise wrong_type(name, "integers without a mask, or floats", f"masked {given.dtype}")
@@ -72,11 +78,23 @@ def read_array(name: str, given: Given) -> NDArray[Any]:
             array = np.asarray(given)
         except ValueError as error:  # rows of different lengths
             raise wrong_value(name, "an array, or a list of arrays with equal shapes", str(error)) from None
+    if array.dtype.kind == "O" and array.size and all(isinstance(cell, str) for cell in array.ravel()):
+        array = array.astype(str)  # a column of pandas
     if array.dtype.kind == "O":
-        raise wrong_type(name, "an array of numbers", "an array of Python objects")
+        what = "an array of Python objects" if array.ndim else f"a {type(given).__name__}"
+        raise wrong_type(name, "an array of numbers", what)
+    if array.dtype == np.longdouble and array.itemsize > 8:
+        array = array.astype(np.float64)
     if array.dtype.kind not in "biufUS":
         raise wrong_type(name, "an array of numbers", f"one of dtype {array.dtype}")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def whole(array: NDArray[Any]) -> NDArray[Any]:
+    """Floats that are integers, as integers."""
+    if array.dtype.kind != "f" or not (np.isfinite(array).all() and (array == np.floor(array)).all()):
+        return array
+    return array.astype(np.int64)
 
 
 def pad(name: str, sequences: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -104,9 +122,10 @@ def ragged(given: object) -> TypeGuard[Sequence[Any]]:
 def read_inputs(given: Given, lengths: Given | None) -> Inputs:
     """Inputs as one of the three forms, and checked lengths."""
     if ragged(given):
-        if lengths is not None:
-            raise wrong_value("lengths", "None for a list of sequences, which have their own", "an array")
-        array, lengths = pad("inputs", given)
+        array, own = pad("inputs", given)
+        if lengths is not None and not np.array_equal(np.asarray(lengths), own):
+            raise wrong_value("lengths", "None for a list of sequences, which have their own", "other lengths")
+        lengths = own
     else:
         array = read_array("inputs", given)
     owned = isinstance(given, list | tuple)
@@ -130,7 +149,7 @@ def read_lengths(given: Given | None, inputs: NDArray[Any]) -> NDArray[np.int64]
     """The real steps of each example, from 1 to the length; None where all are."""
     if given is None:
         return None
-    lengths = read_array("lengths", given)
+    lengths = whole(read_array("lengths", given))
     if lengths.dtype.kind not in "iu":
         raise wrong_type("lengths", "integers", lengths.dtype)
     if lengths.shape != inputs.shape[:1]:

@@ -1,5 +1,6 @@
 """Some examples of an array without a copy of them: for arrays that are mapped from a file, large, or overlapping."""
 
+import mmap
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -64,3 +65,13 @@ def blocks(array: NDArray[Any]) -> Iterator[tuple[slice, NDArray[Any]]]:
     for start in range(0, len(array), size):
         where = slice(start, min(start + size, len(array)))
         yield where, array[where]
+        release(array)
+
+
+def release(array: NDArray[Any]) -> None:
+    """Give the pages of a file that is mapped and never written to back to the system, which reads them again when they
+    are needed: a pass over a large file takes little memory."""
+    array = parts(array)[0]
+    mapped = getattr(array, "_mmap", None)
+    if mapped is not None and not array.flags.writeable and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)

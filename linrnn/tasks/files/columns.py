@@ -3,6 +3,7 @@
 import csv
 import io
 import itertools
+import re
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from linrnn.tasks.files.packed import opened
 from linrnn.util.errors import unknown, wrong_type, wrong_value
 
+FLAGS = {"true": 1.0, "false": 0.0}
 EMPTY = {"", "na", "n/a", "nan", "null", "none", "-"}
 
 
@@ -31,6 +33,7 @@ class Column:
         seen: whether there is a number.
         wrong: the row and the text of the first cell that is neither empty nor a number.
         comma: whether numbers may have a decimal comma.
+        words: how many cells are neither empty nor numbers.
     """
 
     name: str
@@ -40,27 +43,33 @@ class Column:
     seen: bool = False
     wrong: tuple[int, str] | None = None
     comma: bool = False
+    words: int = 0
 
     @property
     def text(self) -> bool:
-        """Whether this is a column of text: one whose first cell that is not empty is no number."""
-        return self.wrong is not None and not self.seen
+        """Whether this is a column of text: neither its first cell that is not empty nor most others are numbers."""
+        return self.wrong is not None and not self.seen and 2 * self.words > np.isfinite(self.numbers).sum()
+
+    @property
+    def has_numbers(self) -> bool:
+        return self.seen or (self.wrong is not None and not self.text)
 
     def add(self, cell: str, row: int) -> None:
         if self.texts is not None:
             self.texts.append(cell)
-        if self.wrong is not None and not self.seen:
-            return  # text from its start
         if self.comma:
             cell = cell.replace(",", ".", 1)
         try:
             number = float(cell)
         except ValueError:
-            number = np.nan
-            if cell.strip().lower() not in EMPTY and self.wrong is None:
-                self.wrong = row, cell
+            number = FLAGS.get(cell.strip().lower(), np.nan)
+            if number == number:
+                self.seen = self.seen or self.wrong is None
+            elif cell.strip().lower() not in EMPTY:
+                self.wrong = self.wrong or (row, cell)
+                self.words += 1
         else:
-            self.seen = self.seen or number == number
+            self.seen = self.seen or (self.wrong is None and number == number)
             self.integers = self.integers and (number != number or cell.strip().lstrip("+-").isdecimal())
         self.numbers.append(number)
 
@@ -85,8 +94,11 @@ class Columns:
         return self.by_name[name]
 
     def numeric(self) -> list[str]:
-        """The columns of numbers. One with text after numbers is among them, so that its values are an error."""
-        return [name for name, column in self.by_name.items() if not column.text and column.seen]
+        """The columns of numbers, except one without a name, which is the index that pandas writes.
+
+        A column with text among numbers is one of them, so that its values are an error.
+        """
+        return [name for name, column in self.by_name.items() if name and not column.text and column.has_numbers]
 
 
 def check_names(option: str, names: Iterable[str], known: Sequence[str]) -> None:
@@ -100,7 +112,7 @@ def read(path: Path, named: dict[str, list[str]]) -> Columns:
     """A table from a file.
 
     Args:
-        path: of a CSV file, with commas, semicolons or tabs, or of a Parquet file.
+        path: of a CSV file, with commas, semicolons, tabs or bars, or of a Parquet file.
         named: the columns that an option names, by option; their texts are kept, and unknown ones are errors.
     """
     return _parquet(path, named) if path.suffix.lower() in (".parquet", ".pq") else _csv(path, named)
@@ -111,7 +123,7 @@ def _csv(path: Path, named: dict[str, list[str]]) -> Columns:
     try:
         with opened(path) as data, io.TextIOWrapper(data, "utf-8-sig", newline="") as file:
             first = file.readline()
-            delimiter = max(",;\t", key=first.count)
+            delimiter = max(",;\t|", key=first.count)
             lines = csv.reader(itertools.chain([first], file), delimiter=delimiter, strict=True)
             names = [cell.strip() for cell in next(lines, [])]
             _check_header(path, names, named)
@@ -170,18 +182,29 @@ def _from_array(name: str, values: NDArray[Any]) -> Column:
 
 
 def moments_of(column: Column) -> NDArray[np.float64]:
-    """The times of a column, as numbers: numbers as they are, dates of ISO 8601 as seconds."""
+    """The times of a column, as numbers: numbers as they are, dates as seconds."""
     if column.wrong is None:
         return column.values()
     result = np.empty(len(column.texts or ()))
     for i, cell in enumerate(column.texts or ()):
         try:
-            time = datetime.fromisoformat(cell.strip())
+            time = _date(cell.strip())
             result[i] = time.replace(tzinfo=time.tzinfo or UTC).timestamp()
         except ValueError:
-            expected = "numbers, or dates such as 2024-05-01 or 2024-05-01 12:30:00"
+            expected = "numbers, or dates such as 2024-05-01, 2024-05-01 12:30:00 or 01.05.2024"
             raise wrong_value(f"time: column {column.name!r}", expected, f"{cell!r} in row {i + 2:,}") from None
     return result
+
+
+def _date(cell: str) -> datetime:
+    """A date of ISO 8601, also with slashes or without a day, or with the day first and points between."""
+    if found := re.fullmatch(r"(\d{4})[-/](\d{1,2})(?:[-/](\d{1,2}))?(?:[T ]+(\d.*))?", cell):
+        year, month, day, clock = found.groups()
+    elif found := re.fullmatch(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?: +(\d.*))?", cell):
+        day, month, year, clock = found.groups()
+    else:
+        return datetime.fromisoformat(cell)
+    return datetime.fromisoformat(f"{year}-{month:0>2}-{day or '1':0>2}T{clock or '00:00'}")
 
 
 def not_utf8(path: Path) -> ValueError:

@@ -65,7 +65,8 @@ def load(
         columns: the columns that the model sees; None takes all columns of numbers.
         time: the column of times, by which rows are put in order; it is not an input.
         group: the column that says which series a row belongs to; it is not an input.
-        period: the length of a season in steps, for the seasonal naive forecast.
+        period: the length of a season in steps, for the seasonal naive forecast; None looks for one in the training
+            part.
         relative: of a forecast, learn changes from the last value of the window; None where they are smaller than the
             deviation of the target in the training part.
         missing: what to do about empty cells: "error", "mean" or "drop".
@@ -100,6 +101,9 @@ def load(
     given = {"target": named["target"], "columns": inputs, "window": window, "horizon": horizon, "time": time}
     options = {"format": "table", **given, "group": group, "missing": missing}
     about = {"name": name or plain_name(path).stem, "source": f"{path.name}: {table.rows:,} rows", "options": options}
+    used = {*inputs, *named["target"], time, group}
+    if others := [column or "a column without a name" for column in table.by_name if column not in used]:
+        about["source"] = f"{about['source']}; not used: {', '.join(others)}"
     if horizon is not None:
         if window is None:
             raise wrong_value("window", "a number of steps before the forecast", None)
@@ -166,13 +170,18 @@ def _forecast(
     train = found.splits[0][1]
     if (np.asarray(train[:, 0]) == train[0, 0]).all() and (np.asarray(train[-1]) == train[0, 0]).all():
         raise wrong_value("target", "a column that varies in its training part", f"{goals}, which is constant")
+    note = f"the next {horizon:,} steps of {', '.join(goals)} after {window:,}"
+    if period is None:
+        (first, end), *_ = series.parts([max(rows.segments, key=lambda some: some[1] - some[0])], fractions)[0]
+        period = series.season(values[first:end, index[0]])
+        note += f", with a season of {period:,}" if period is not None else ""
     mean, std = tuple(found.mean.tolist()), tuple(found.std.tolist())
     train_split, validation, test = (Split(a, None, b) for a, b in found.splits)
     return Task(
         kind="forecast", train=train_split, validation=validation, test=test, classes=horizon * len(goals),
         labels=tuple(goals), channels=len(inputs), columns=tuple(inputs), mean=mean, std=std, horizon=horizon,
         target_mean=tuple(mean[i] for i in index), target_std=tuple(std[i] for i in index), period=period,
-        note=f"the next {horizon:,} steps of {', '.join(goals)} after {window:,}", missing=holes or "none", **about,
+        note=note, missing=holes or "none", **about,
     )  # fmt: skip
 
 
