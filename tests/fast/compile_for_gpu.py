@@ -93,7 +93,8 @@ def adamw() -> None:
     """The optimizer's kernel for two groups of parameters."""
     parameters = [nn.Parameter(torch.ones(n)) for n in (3, 5_000)]
     group = {"lr": torch.tensor(0.1), "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.1}
-    new = [Update(p, *(torch.zeros_like(p) for _ in range(3)), torch.tensor(1.0), group) for p in parameters]
+    zeros = [torch.zeros_like(p) for p in parameters]
+    new = [Update(p, z, z.clone(), z.clone(), torch.tensor(1.0), group) for p, z in zip(parameters, zeros, strict=True)]
     optimizer.adamw(*optimizer.adamw_table(new))
 
 
