@@ -73,7 +73,7 @@ class Case:
         """The steps of all sequences of a batch; for packed batches the steps of the row."""
         steps = self.recipe.training.batch_size * self.task.documents * self.length
         lengths = self.task.train.lengths
-        if lengths is None or self.bidirectional or self.task.documents == 2:
+        if lengths is None or self.task.documents == 2:
             return steps
         return packing.row_length(int(packing.packed_length(torch.from_numpy(lengths))), steps) or steps
 
