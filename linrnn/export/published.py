@@ -102,9 +102,7 @@ def publish(run: Run, folder: str | os.PathLike[str], title: str) -> Published:
     }
     saved.write_model(folder, dataclasses.asdict(model.config), weights)
     write(folder / README, _words(run, title, summary, size).encode())
-    write(
-        folder / CARD, (json.dumps(card, indent=2) + "\n").encode()
-    )  # last: it marks a complete folder
+    write(folder / CARD, (json.dumps(card, indent=2) + "\n").encode())  # last: it marks a complete folder
     return Published(folder)
 
 

@@ -49,7 +49,10 @@ class Traces(NamedTuple):
 class Learner:
     """Trains a causal model, or a layer, on a stream: one step and one target at a time.
 
-    For a layer the gradients equal backpropagation through time, as long as the parameters do not change. In a deep model each layer's error reaches its inputs at the same step only, and not through later states of higher layers ("spatial backpropagation" with eligibility traces). The gradients of the last layer's core, of the operations after it and of the head are exact; the others are approximations.
+    For a layer the gradients equal backpropagation through time, as long as the parameters do not change. In a deep
+    model each layer's error reaches its inputs at the same step only, and not through later states of higher layers
+    ("spatial backpropagation" with eligibility traces). The gradients of the last layer's core, of the operations after
+    it and of the head are exact; the others are approximations.
 
     Args:
         model: an LRU or S5, or a `Model` of these in eval mode with `pooling="none"` or `"last"`. Batch norm keeps its
