@@ -25,7 +25,7 @@ from linrnn.cli import train as cli_train
 from linrnn.cli.console import out, say
 from linrnn.cli.help import App
 from linrnn.cli.plugins import Modules, import_modules, load_installed
-from linrnn.util.provenance import provenance
+from linrnn.util.provenance import version_line
 
 app = App(
     help="Deep linear recurrent networks for long sequences.",
@@ -64,8 +64,7 @@ def main() -> None:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        versions = provenance()["versions"]
-        out.print(", ".join(f"{name} {versions[name]}" for name in ("linrnn", "torch", "python")), highlight=False)
+        out.print(version_line(), highlight=False)
         raise typer.Exit
 
 
