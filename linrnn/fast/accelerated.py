@@ -116,7 +116,7 @@ class Accelerated(nn.Module):
         if packed_length is not None:
             return self._packed(inputs, lengths, resets, packed_length)
         weight = next(model.encoder.parameters())
-        if resets is not None or model.config.pooling == "none" or not self._fuses(weight):
+        if resets is not None or not self._fuses(weight):
             return model(inputs, lengths=lengths, resets=resets)  # type: ignore[no-any-return]
         pairs = model.config.documents == 2
         if pairs:
@@ -124,8 +124,10 @@ class Accelerated(nn.Module):
         inputs, lengths, valid = model.checked(inputs, lengths)
         dtype = self._dtype()
         with torch.autocast(inputs.device.type, enabled=False):
-            x = self._fused(encode(model.encoder, inputs, dtype), Batch(valid))
-            pooled = model.pool(model.normalized(x, valid), valid)
+            x = model.normalized(self._fused(encode(model.encoder, inputs, dtype), Batch(valid)), valid)
+            pooled = None if model.config.pooling == "none" else model.pool(x, valid)
+        if pooled is None:
+            return model.head(x)  # type: ignore[no-any-return]
         return model.classify(pair(pooled) if pairs else pooled)
 
     def _packed(self, inputs: Tensor, lengths: Lengths | None, resets: Tensor | None, length: int) -> Tensor:

@@ -39,12 +39,15 @@ class Progress:
     best_step: int = 0  # where validation was best; 0: not evaluated yet
     best: float | None = None  # the first metric there
     stale: int = 0  # evaluations since then
+    loss: float | None = None  # of validation there; None in checkpoints of earlier versions
 
-    def count(self, value: float, metric: Metric) -> None:
-        """An evaluation after this step."""
+    def count(self, value: float, metric: Metric, loss: float) -> None:
+        """An evaluation after this step. Of equal values the one with the lower loss is better: on few examples of
+        validation many accuracies are equal."""
         self.stale += 1
-        if metric.better(value, self.best):
-            self.best_step, self.best, self.stale = self.step, value, 0
+        lower = value == self.best and self.loss is not None and loss < self.loss
+        if metric.better(value, self.best) or lower:
+            self.best_step, self.best, self.stale, self.loss = self.step, value, 0, loss
 
 
 def path_of(folder: Path, step: int) -> Path:
@@ -144,7 +147,7 @@ def _progress(path: Path, metadata: Mapping[str, str]) -> Progress:
         data["best"] = accuracy if data["best_step"] else None
     progress = Progress(**data)
     counts = (progress.step, progress.best_step, progress.stale)
-    numbers = (progress.seconds, 0.0 if progress.best is None else progress.best)
+    numbers = (progress.seconds, *(0.0 if x is None else x for x in (progress.best, progress.loss)))
     if not all(type(n) is int and n >= 0 for n in counts) or not all(type(x) in (int, float) for x in numbers):
         raise ValueError(f"its progress is {metadata['progress']}")
     if path != path_of(path.parent, progress.step):

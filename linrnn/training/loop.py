@@ -204,7 +204,7 @@ def _train(
                 with nullcontext() if average is None else average.applied(few(), settings.autocast(device)):
                     if at_end:
                         values = evaluate(predict, model, validation, objective, training.batch_size)
-                        progress.count(values[first.name], first)
+                        progress.count(values[first.name], first, values["loss"])
                         record = {"step": progress.step, "loss": loss, "validation_loss": values.pop("loss"), **values}
                         record["rate"] = rate
                         run.log({**record, "seconds": round(progress.seconds, 3)})
