@@ -6,7 +6,7 @@ import sys
 if "torch" not in sys.modules:  # idle OpenMP threads sleep instead of spinning, and leave their cores to other programs
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from linrnn import export, nn, online, recipes, tasks
+from linrnn import agents, export, nn, online, recipes, tasks
 from linrnn.cores import (
     DLR,
     GRU,
@@ -52,6 +52,7 @@ __all__ = [
     "Run",
     "Stream",
     "Task",
+    "agents",
     "diagonalize",
     "export",
     "load",

@@ -18,7 +18,7 @@ Mixing = Literal["glu", "half_glu", "half_glu2"]
 
 
 def saved_fields(config: Any, later: Collection[str]) -> dict[str, Any]:
-    """The fields of a configuration for JSON; a field that was added later is left out where it has its default."""
+    """The fields of a configuration for JSON. Fields that were added later are left out if they have their defaults."""
     default = {f.name for f in dataclasses.fields(config) if f.name in later and getattr(config, f.name) == f.default}
     return {name: value for name, value in dataclasses.asdict(config).items() if name not in default}
 

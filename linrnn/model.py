@@ -43,15 +43,16 @@ class Block(nn.Module):
         lengths: Tensor | None = None,
         valid: Tensor | None = None,
         resets: Tensor | None = None,
+        dt: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Whole sequences (batch, length, H), and the state after the last step; `valid` (batch, length) is false at
         padding."""
-        y, state = self.core(self.norm(x, valid), state, lengths=lengths, resets=resets)
+        y, state = self.core(self.norm(x, valid), state, lengths=lengths, resets=resets, **_given(dt))
         return x + self.mix(y), state
 
-    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    def step(self, x: Tensor, state: Tensor, dt: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One step (batch, H), and the next state."""
-        y, state = self.core.step(self.norm(x), state)
+        y, state = self.core.step(self.norm(x), state, **_given(dt))
         return x + self.mix(y), state
 
     def mix(self, y: Tensor) -> Tensor:
@@ -129,7 +130,14 @@ class Model(OnHub, nn.Module):
             self.head = nn.Linear(H, config.classes)
         self.apply(initialize)
 
-    def forward(self, inputs: Tensor, *, lengths: Lengths | None = None, resets: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        inputs: Tensor,
+        *,
+        lengths: Lengths | None = None,
+        resets: Tensor | None = None,
+        dt: Tensor | None = None,
+    ) -> Tensor:
         """The outputs for whole sequences, computed in parallel.
 
         Args:
@@ -137,6 +145,9 @@ class Model(OnHub, nn.Module):
             lengths: the number of steps of each sequence before its padding, integers (batch,), or (batch, 2) for two
                 documents, as a tensor or a list; None: no padding.
             resets: bool (batch, length), true where a new sequence starts; with `pooling="none"` only.
+            dt: (batch, length), above 0: the time between the previous step and each step, for irregularly sampled
+                sequences; 1 is the time between the steps of a regular sequence; with the cores `lru`, `s4d` and `s5`,
+                and one document. None: 1.
 
         Returns:
             (batch, classes), or (batch, length, classes) with `pooling="none"`.
@@ -146,14 +157,21 @@ class Model(OnHub, nn.Module):
             raise wrong_value("resets", "None, or a model of one document with pooling='none'", shape(resets))
         if pairs:
             inputs, lengths = self.documents(inputs, lengths)
-        x, valid, _ = self._features(inputs, None, lengths, resets)
+        if pairs and dt is not None:
+            raise wrong_value("dt", "None, or a model of one document", shape(dt))
+        x, valid, _ = self._features(inputs, None, lengths, resets, dt)
         if self.config.pooling == "none":
             return self.head(x)  # type: ignore[no-any-return]
         pooled = self.pool(x, valid)
         return self.classify(pooling.pair(pooled) if pairs else pooled)
 
     def chunk(
-        self, inputs: Tensor, state: ModelState | None = None, *, lengths: Lengths | None = None
+        self,
+        inputs: Tensor,
+        state: ModelState | None = None,
+        *,
+        lengths: Lengths | None = None,
+        dt: Tensor | None = None,
     ) -> tuple[Tensor, ModelState]:
         """The outputs for the next part of sequences that arrive in parts.
 
@@ -164,6 +182,7 @@ class Model(OnHub, nn.Module):
             inputs: the steps of this part, shaped as in `forward`.
             state: the state that the call for the previous part returned; None for the first part.
             lengths: the number of steps of each sequence in this part; None: all.
+            dt: the time before each step, as in `forward`.
 
         Returns:
             The prediction from all steps so far, (batch, classes), or with `pooling="none"` the outputs of this part,
@@ -172,7 +191,7 @@ class Model(OnHub, nn.Module):
         self._require_streaming("chunk", trains=self.config.norm == "layer")
         state = self.initial_state(inputs.shape[0]) if state is None else state
         self._check_state(state)
-        x, valid, cores = self._features(inputs, state, lengths, None)
+        x, valid, cores = self._features(inputs, state, lengths, None, dt)
         steps = state.steps + (x.shape[1] if valid is None else valid.sum(1))
         if self.config.pooling == "last":
             total = pooled = pooling.last(x, valid, state.total)
@@ -182,12 +201,13 @@ class Model(OnHub, nn.Module):
         output = self.head(x) if self.config.pooling == "none" else self.classify(pooled)
         return output, ModelState(cores, total, steps)
 
-    def step(self, inputs: Tensor, state: ModelState) -> tuple[Tensor, ModelState]:
+    def step(self, inputs: Tensor, state: ModelState, *, dt: Tensor | None = None) -> tuple[Tensor, ModelState]:
         """One step, in constant time and memory. Call `model.eval()` first.
 
         Args:
             inputs: (batch, channels), tokens (batch,), or (batch, channels + 1), see `Model`.
             state: from `initial_state`, `chunk` or the previous `step`.
+            dt: (batch,), the time since the previous step, as in `forward`.
 
         Returns:
             The output from all steps so far, (batch, classes), and the next state.
@@ -196,13 +216,13 @@ class Model(OnHub, nn.Module):
         self.config.check_inputs(inputs, next(self.parameters()), batch_dims=1)
         self._check_state(state)
         with OneThread(len(inputs) * self.config.d_model):
-            return self._step(inputs, state)
+            return self._step(inputs, state, dt)
 
-    def _step(self, inputs: Tensor, state: ModelState) -> tuple[Tensor, ModelState]:
+    def _step(self, inputs: Tensor, state: ModelState, dt: Tensor | None) -> tuple[Tensor, ModelState]:
         x = self.encoder(inputs)
         cores = []
         for block, core_state in zip(self.blocks, state.cores, strict=True):
-            x, core_state = block.step(x, core_state)
+            x, core_state = block.step(x, core_state, dt)
             cores.append(core_state)
         x = self.normalized(x)
         only_last, steps = self.config.pooling == "last", state.steps + 1
@@ -267,7 +287,12 @@ class Model(OnHub, nn.Module):
             return output
 
     def _features(
-        self, inputs: Tensor, state: ModelState | None, lengths: Lengths | None, resets: Tensor | None
+        self,
+        inputs: Tensor,
+        state: ModelState | None,
+        lengths: Lengths | None,
+        resets: Tensor | None,
+        dt: Tensor | None,
     ) -> tuple[Tensor, Tensor | None, tuple[Tensor, ...]]:
         """The last block's output (batch, length, H), the mask of valid steps (None: all), and the cores' states."""
         inputs, lengths, valid = self.checked(inputs, lengths)
@@ -279,7 +304,7 @@ class Model(OnHub, nn.Module):
         cores = []
         for i, block in enumerate(self.blocks):
             core = None if state is None else state.cores[i]
-            x, core = block(x, core, lengths=lengths, valid=valid, resets=resets)
+            x, core = block(x, core, lengths=lengths, valid=valid, resets=resets, dt=dt)
             cores.append(core)
         return self.normalized(x, valid), valid, tuple(cores)
 
@@ -307,6 +332,11 @@ def load(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> 
 def make_norm(name: Norm, d_model: int, bias: bool = True) -> BatchNorm | LayerNorm:
     """The norm of H features by its name."""
     return BatchNorm(d_model) if name == "batch" else LayerNorm(d_model, bias=bias)
+
+
+def _given(dt: Tensor | None) -> dict[str, Tensor]:
+    """The argument `dt` of a core, where there is one: a module in the place of a core may have no such argument."""
+    return {} if dt is None else {"dt": dt}
 
 
 class NumbersAndTokens(nn.Module):

@@ -18,7 +18,7 @@ LAYERS = (  # from below to above: a module imports from its own layer and from 
     ("fast",),
     ("objectives",),
     ("recipes", "paper.presets"),
-    ("streaming", "training", "online"),
+    ("streaming", "training", "online", "agents"),
     ("paper", "bench", "export"),
     ("cli",),
     ("__init__", "__main__"),

@@ -1,4 +1,4 @@
-"""Other implementations of the same work: PyTorch's own scan, JAX in a process of its own, and accelerated-scan."""
+"""Baselines: PyTorch's own scan, JAX in a separate process, and accelerated-scan."""
 
 import importlib
 import importlib.util
@@ -29,12 +29,12 @@ class Unavailable(RuntimeError):  # noqa: N818, it is no error
 
 
 def jax(jobs: Iterable[Mapping[str, Any]], device: torch.device) -> Iterator[dict[str, Any]]:
-    """What `jax_baseline` measured of each job, as it comes; `error` in place of numbers where one failed."""
+    """The results of `jax_baseline`, job by job; `error` in place of numbers where a job failed."""
     jobs = list(jobs)
     if importlib.util.find_spec("jax") is None:
         raise Unavailable("JAX is not installed here, so it is left out")
     measure.free(device)
-    # -P: our files must not stand before the standard library's of the same name
+    # -P: our files must not hide files of the standard library with the same name
     command = [sys.executable, "-P", str(Path(__file__).with_name("jax_baseline.py"))]
     environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # this process needs the GPU's memory too
     if device.type == "cpu":
@@ -52,9 +52,9 @@ def jax(jobs: Iterable[Mapping[str, Any]], device: torch.device) -> Iterator[dic
                     done += 1
                     yield json.loads(line)
             finally:
-                process.kill()  # where nobody waits for the rest
+                process.kill()  # where the rest of the results is not read
         said.seek(0)
-        words = said.read().strip().splitlines() or ["it said nothing"]
+        words = said.read().strip().splitlines() or ["it printed nothing"]
     if done != len(jobs):
         raise Unavailable(f"JAX failed: {words[-1]}")
 
@@ -69,7 +69,7 @@ def _jax_scans(
 
 
 def _accelerated_scans(shapes: list[Shape], device: torch.device, real: bool = False) -> Iterator[tuple[float, float]]:
-    """Its λ has u's size, and its layout is (batch, N, length): neither copy nor transpose is counted."""
+    """Its λ has the size of u, and its layout is (batch, N, length): neither copy nor transpose is counted."""
     if device.type != "cuda":
         raise Unavailable("accelerated-scan runs on a GPU only, so it is left out")
     try:

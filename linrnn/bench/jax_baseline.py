@@ -1,7 +1,7 @@
-"""The scan and the training step in plain JAX, with `associative_scan`: a process of its own that reads jobs as JSON.
+"""The scan and the training step in plain JAX, with `associative_scan`: a separate process that reads jobs as JSON.
 
 The model is linrnn's: batch norm, LRU, gelu, GLU and skip in every block, mean pooling, AdamW; its parameters are
-float32 and its states complex64. It does less than ours: no dropout, no padding, no running statistics.
+float32 and its states complex64. It does less work than linrnn's: no dropout, no padding, no running statistics.
 """
 # mypy: disable-error-code="import-not-found"
 
@@ -143,7 +143,7 @@ def adamw(state: Any, inputs: Any, targets: Any, job: Parameters, rate: float = 
 
 
 def per_second(run: Callable[[], Any], seconds: float) -> float:
-    """Calls a second over about that many seconds."""
+    """Calls per second, measured over about this many seconds."""
     for _ in range(2):
         jax.block_until_ready(run())
     start = time.perf_counter()

@@ -59,7 +59,7 @@ def _rows_of(
     moved = {pass_: useful_bytes(shape, dtype, numbers, pass_) for pass_ in PASSES}
     for pass_ in PASSES:
         candidates[f"copy {pass_}"] = measure.copy(moved[pass_], device)
-    if device.type == "cpu":  # to allocate a larger tensor may take longer than to copy it: scale the copy
+    if device.type == "cpu":  # allocating a larger tensor may take longer than copying it: scale the copy
         del candidates["copy backward"]
     times = measure.milliseconds(candidates, rounds, device)
     times.setdefault("copy backward", times["copy forward"] * moved["backward"] / moved["forward"])
@@ -81,7 +81,7 @@ def _rows_of(
 def baseline_rows(
     shapes: Mapping[str, Shape], ours: Iterable[Row], device: torch.device
 ) -> tuple[list[Row], dict[str, str]]:
-    """Times of other scans in complex64 and float32 against ours, and why a baseline is missing."""
+    """Times of other scans in complex64 and float32 compared with ours, and why a baseline is missing."""
     mine: dict[tuple[Shape, Numbers], dict[str, float]] = {}
     for row in ours:
         if row["dtype"] == "float32" and not row["reverse"]:

@@ -8,7 +8,7 @@ from linrnn.util.provenance import version_line
 
 
 def main() -> None:
-    """Run the command `linrnn`; a package that is not installed is one line that names the extra."""
+    """Run the command `linrnn`. A missing package is an error of one line that names the extra."""
     if sys.argv[1:] == ["--version"]:  # which needs no extra
         print(version_line())
         return

@@ -42,7 +42,7 @@ def main() -> None:
             app()
     except training.TimeIsUp as error:
         say(str(error))
-        sys.exit(75)  # as sysexits.h has it: call again
+        sys.exit(75)  # EX_TEMPFAIL of sysexits.h: call again
     except training.InterruptedRun as error:
         say(str(error))
         sys.exit(130)
@@ -55,7 +55,7 @@ def main() -> None:
         say(str(error))
         sys.exit(2)
     except (RuntimeError, MemoryError) as error:
-        on_cpu = "can't allocate memory" in str(error)  # all that tells PyTorch's error there from others
+        on_cpu = "can't allocate memory" in str(error)  # the only text that identifies PyTorch's error on a CPU
         if "LINRNN_TRACEBACK" in os.environ or not (on_cpu or isinstance(error, torch.OutOfMemoryError | MemoryError)):
             raise
         say("out of memory: try a smaller training.batch_size, model.d_model or model.d_state")

@@ -32,7 +32,7 @@ def scan_table(results: list[Row], others: list[Row], share: float | None) -> Ta
 
 
 def varying_table(results: list[Row], others: list[Row], goal: float) -> Table:
-    """The share of a copy's bandwidth, and the times of other scans over ours."""
+    """The share of a copy's bandwidth, and the ratios of the times of other scans to ours."""
     names = list(dict.fromkeys(row["baseline"] for row in others))
     passes = [f"{name} {arrow}" for name in scans.TENSORS for arrow in "→←"]
     table = Table("batch × length × N", "numbers", "copy, GB/s", *passes, *names)
@@ -106,7 +106,7 @@ def cores_table(results: list[Row], gpu: bool) -> Table:
 
 
 def speed(other: Any, ours: float) -> str:
-    """Its steps a second, and how many times faster ours is."""
+    """The baseline's steps a second, and how many times faster linrnn is."""
     if other is None:
         return "–"
     if isinstance(other, dict):
@@ -154,7 +154,7 @@ def cpu_stream_table(results: list[Row]) -> Table:
 
 
 def marked(text: str, reached: bool) -> str:
-    """In green where a goal is reached, in red where it is not."""
+    """In green if the goal is reached, in red if not."""
     return f"[{'green' if reached else 'red'}]{text}[/]"
 
 

@@ -1,4 +1,4 @@
-"""What all commands print with: a console for results, one for messages, and progress bars."""
+"""Output of all commands: a console for results, a console for messages, and progress bars."""
 
 import os
 import sys
@@ -16,13 +16,13 @@ from rich.table import Column, Table
 from linrnn.tasks.base import Progress
 
 REFRESH = 0.1  # seconds
-WIDTH = 150  # of tables in a file or a log, which have no window
+WIDTH = 150  # columns of tables in a file or a log
 out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDTH)
 log = Console(stderr=True, soft_wrap=True, highlight=False)
 
 
 def say(message: str) -> None:
-    """A line on stderr, marked as coming from linrnn."""
+    """A line on stderr, which begins with `linrnn:`."""
     log.print(f"[bold red]linrnn:[/bold red] {escape(message)}")
 
 
@@ -49,7 +49,8 @@ def natural_width(table: Table) -> int:
 
 @contextmanager
 def bars(console: Console, name: str | None = None) -> Iterator[Progress]:
-    """A bar for each part of a long job, removed at its end; with a name also one for the job before its first part."""
+    """A bar for each part of a long job, removed at the end; with a name also a bar for the time before the first
+    part."""
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
     parts: dict[str, TaskID] = {}
     shown: dict[str, float] = {}

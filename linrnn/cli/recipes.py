@@ -1,4 +1,4 @@
-"""`linrnn recipes`: the values of all recipes side by side, or of one with what each field means."""
+"""`linrnn recipes`: the values of all recipes in one table, or one recipe with the meaning of each field."""
 
 import inspect
 import re
@@ -18,19 +18,19 @@ from linrnn.paper.hyperparameters import differences
 from linrnn.recipes import Recipe, Training
 
 SECTIONS = ("model", "model.options", "training")
-NAME = typer.Argument(help="A recipe to explain field by field; without it all recipes, side by side.")
+NAME = typer.Argument(help="A recipe to explain field by field; without NAME a table of all recipes.")
 
 
 def recipes(name: Annotated[str | None, NAME] = None, fast: Fast = False) -> None:
     """The recipes: the paper's hyperparameters, and the built-in task's.
 
-    A value with a star is not the paper's. The paper gives no learning rates but for sCIFAR.
+    A value with a star is not the paper's. The paper gives a learning rate only for sCIFAR.
 
     **Examples**
 
     - `linrnn recipes`, then `linrnn train listops --set training.steps=1000`
-    - `linrnn recipes pathfinder` says what each field means
-    - `linrnn recipes pathfinder --fast` shows the recipe of `linrnn train pathfinder --fast`
+    - `linrnn recipes pathfinder`: the meaning of each field
+    - `linrnn recipes pathfinder --fast`: the recipe of `linrnn train pathfinder --fast`
     """
     if name is not None:
         _explain(paper_fast.recipe_of(name) if fast else recipe_table.get(name))
@@ -55,7 +55,7 @@ def _side_by_side(entries: dict[str, Recipe]) -> None:
     if same:
         out.print(f"Also: {', '.join(f'{name} (as {other})' for name, other in same.items())}.")
     if unset := _unset(columns):
-        out.print(f"Not set in any: {', '.join(unset)}. `linrnn recipes NAME` says what each field means.")
+        out.print(f"Not set in any: {', '.join(unset)}. `linrnn recipes NAME` explains each field.")
     for name, mine in zip(columns, ours, strict=True):
         values_of_paper = ", ".join(f"{field} {_short(value)}" for field, value in mine.items() if value is not None)
         if values_of_paper:

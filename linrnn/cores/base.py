@@ -80,7 +80,7 @@ class Core(nn.Module):
             group: the processes over which the length is split, as in `linrnn.scan`. `u`, `resets` and `y` are then
                 the part of this rank. The state is read on the first rank and returned on all ranks. Sum the gradients
                 of parameters over the ranks. Excludes `lengths` and `dt`.
-            dt: (batch, length), above 0: the time from the step before to each step, where 1 is the time between the
+            dt: (batch, length), above 0: the time between the previous step and each step; 1 is the time between the
                 steps of a regular sequence; None: 1.
 
         Returns:
@@ -122,7 +122,7 @@ class Core(nn.Module):
         Args:
             u: (batch, d_model).
             state: from `initial_state`, `forward` or the previous `step`.
-            dt: (batch,), the time since the step before, as in `forward`.
+            dt: (batch,), the time since the previous step, as in `forward`.
 
         Returns:
             y: (batch, d_model), and the next state.

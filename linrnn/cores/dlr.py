@@ -22,7 +22,7 @@ class DLR(ssm.DiagonalSSM):
         init: the initial spectrum in continuous time: `lin`, `inv` or `legs`, as in `linrnn.spectrum.s4d`.
         dt_min: the smallest initial step size. Initial step sizes are log-uniformly distributed over the features.
         dt_max: the largest initial step size.
-        bidirectional: add a second convolution from the end, with a C of its own; all else is shared.
+        bidirectional: add a second convolution from the end, with its own C; all other parameters are shared.
         device: the device of the parameters.
         dtype: the dtype of the parameters.
 

@@ -79,7 +79,7 @@ class LRU(Core):
         if normalize not in (True, False, "fixed"):
             raise wrong_value("normalize", "true, false or 'fixed'", repr(normalize))
         if normalize == "fixed" and parameterization != "stable_exp":
-            raise wrong_value("normalize", "true or false, as |λ| can pass 1 without 'stable_exp'", repr(normalize))
+            raise wrong_value("normalize", "true or false, as |λ| can exceed 1 without 'stable_exp'", repr(normalize))
         self.r_min, self.r_max, self.max_phase, self.counters = r_min, r_max, max_phase, counters
         self.parameterization = parameterization
         self.normalize = normalize
@@ -171,7 +171,7 @@ class LRU(Core):
         return lam, Bu
 
     def _from_the_end(self, lam: Tensor) -> Tensor:
-        """The λ of each step of the scan from the end, whose state goes back by the dt of the step after."""
+        """The λ of each step of the scan from the end, whose state goes back by the dt of the next step."""
         return lam.roll(-1, 1)
 
     def eigenvalues(self) -> Tensor:

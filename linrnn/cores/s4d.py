@@ -30,10 +30,10 @@ class S4D(ssm.DiagonalSSM):
         init: the initial spectrum: `lin`, `inv` or `legs`, as in `linrnn.spectrum.s4d`.
         discretization: `zoh` (zero-order hold) or `bilinear`.
         input_multiplier: `exact`: B̄ as above; `first_order`: Δ·B instead.
-        decoupled: B̄ has a Δ of its own, which starts at the Δ of λ.
+        decoupled: B̄ has its own Δ, which starts at the Δ of λ.
         dt_min: the smallest initial Δ. Initial Δ are log-uniformly distributed over the features.
         dt_max: the largest initial Δ.
-        bidirectional: add a second convolution from the end, with a C of its own; all else is shared.
+        bidirectional: add a second convolution from the end, with its own C; all other parameters are shared.
         device: the device of the parameters.
         dtype: the dtype of the parameters.
 

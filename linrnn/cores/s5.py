@@ -33,7 +33,7 @@ class S5(LRU):
         discretization: `zoh` (zero-order hold) or `bilinear`.
         dt_min: the smallest initial Δ. Initial Δ are log-uniformly distributed over the states.
         dt_max: the largest initial Δ.
-        bidirectional: add a second scan from the end, with a C of its own; all else is shared.
+        bidirectional: add a second scan from the end, with its own C; all other parameters are shared.
         device: the device of the parameters.
         dtype: the dtype of the parameters.
 

@@ -55,7 +55,7 @@ class Varying(Core):
         v = v.to(dtype)
         h, final = scan_planes(v, a, initial.unsqueeze(1), resets=resets)
         if self.bidirectional:
-            if lengths is not None:  # a gate with a bias reads something at padding too
+            if lengths is not None:  # a gate with a bias is not zero at padding
                 v = v.masked_fill(~valid_mask(lengths, u.shape[1])[..., None, None], 0)
             back, _ = scan_planes(v, a, reverse=True, resets=resets)
             h = torch.cat([h, back], dim=-1)

@@ -36,7 +36,7 @@ def traced(source: Source, stream: bool, lengths: bool) -> ExportedProgram:
 
 
 class Whole(nn.Module):
-    """Whole sequences, with or without lengths; of a layer the outputs alone."""
+    """Whole sequences, with or without lengths; for a layer only the outputs."""
 
     def __init__(self, source: Source) -> None:
         super().__init__()
@@ -57,10 +57,11 @@ class Whole(nn.Module):
 
 
 class Step(nn.Module):
-    """One step: inputs and state to the output and the next state, (batch, size) each; zeros are the start.
+    """One step: inputs and state to the output and the next state, (batch, size) each; the initial state is zero.
 
     The state holds the states of the cores, one after the other. With a mean over steps, it then holds the sums of the
-    features and the number of steps, and what rounding lost of these, which keeps long streams exact in float32.
+    features and the number of steps, and the rounding errors of both (compensated summation), which keeps long streams
+    exact in float32.
     """
 
     def __init__(self, source: Source) -> None:

@@ -109,14 +109,14 @@ class Accelerated(nn.Module):
     ) -> Tensor:
         """As `Model.forward`.
 
-        With `packed_length`, the sequences of a batch are computed end to end in a row of so many steps, at least
-        `linrnn.fast.packing.packed_length(lengths)`; the output is the same.
+        With `packed_length`, the sequences of a batch are concatenated to one row of this length, at least
+        `linrnn.fast.packing.packed_length(lengths)`. The output is the same.
         """
         model = self.model
         if packed_length is not None:
             return self._packed(inputs, lengths, resets, packed_length)
         weight = next(model.encoder.parameters())
-        if resets is not None or model.config.pooling == "none" or not self._fuses(weight):
+        if resets is not None or not self._fuses(weight):
             return model(inputs, lengths=lengths, resets=resets)  # type: ignore[no-any-return]
         pairs = model.config.documents == 2
         if pairs:
@@ -124,8 +124,10 @@ class Accelerated(nn.Module):
         inputs, lengths, valid = model.checked(inputs, lengths)
         dtype = self._dtype()
         with torch.autocast(inputs.device.type, enabled=False):
-            x = self._fused(encode(model.encoder, inputs, dtype), Batch(valid))
-            pooled = model.pool(model.normalized(x, valid), valid)
+            x = model.normalized(self._fused(encode(model.encoder, inputs, dtype), Batch(valid)), valid)
+            pooled = None if model.config.pooling == "none" else model.pool(x, valid)
+        if pooled is None:
+            return model.head(x)  # type: ignore[no-any-return]
         return model.classify(pair(pooled) if pairs else pooled)
 
     def _packed(self, inputs: Tensor, lengths: Lengths | None, resets: Tensor | None, length: int) -> Tensor:
@@ -157,7 +159,7 @@ class Accelerated(nn.Module):
         return output_dtype(weight, weight.dtype)
 
     def _fused(self, encoded: Encoded, batch: Batch) -> Tensor:
-        """All blocks: each hands on the moments of its output to the norm of the next."""
+        """All blocks: each passes the moments of its output to the norm of the next."""
         model = self.model
         layers: Any = [block.core for block in model.blocks]
         H, N, both = model.config.d_model, model.config.d_state, layers[0].bidirectional
@@ -169,7 +171,7 @@ class Accelerated(nn.Module):
         c = self.chunk or (chunks.chunk_size(x.shape[1], H, N, both) if on_tensor_cores else 1)
         if batch.offsets is not None:
             c = min(c, packing.ALIGNMENT)
-        compiled = model.training  # predictions are few: for them the compiler's time is not worth it
+        compiled = model.training  # predictions are few, so the time to compile does not pay
         make, run = (self._weights, self._block) if compiled else (chunks.core_weights, blocks.run_block)
         weights = make(layers, c, x.dtype)
         known = fused.moments(x.detach(), batch.valid) if model.training else None
@@ -179,22 +181,22 @@ class Accelerated(nn.Module):
         return x
 
     def _compile(self) -> None:
-        torch.compiler.reset()  # otherwise an earlier model's shapes count as variable sizes
-        # the compiler logs each product that it does not tune, and warns of what no user can change
+        torch.compiler.reset()  # without this, sizes that differ from an earlier model's count as variable
+        # the compiler logs each product that it does not tune, and gives warnings that users cannot act on
         logging.getLogger("torch._inductor.select_algorithm").setLevel(logging.ERROR)
         for message in ("TensorFloat32 tensor cores", "The .grad attribute of a Tensor", ".*torch.jit"):
             warnings.filterwarnings("ignore", message)
         if self._fuses(None):
-            # two small graphs: the first is for all layers at once, the second serves every block
+            # two small graphs: one for the weights of all layers, one for each block
             self._weights = torch.compile(chunks.core_weights, dynamic=False)
             self._block = torch.compile(blocks.run_block, dynamic=False)
         else:
-            for block in self.model.blocks:  # the code compiled for the first serves all
+            for block in self.model.blocks:  # all blocks share the code compiled for the first
                 block.compile(dynamic=False)
 
 
 def _segment(valid: Tensor) -> Tensor:
-    """As in `PackedBatch`, where each sequence has a row of its own."""
+    """As in `PackedBatch`, for a batch with one row for each sequence."""
     rows = torch.arange(len(valid), device=valid.device, dtype=torch.int32).unsqueeze(1)
     return torch.where(valid, rows, len(valid))
 

@@ -9,10 +9,10 @@ from linrnn.streaming import Stream
 
 
 def warm_up() -> None:
-    """Compile all CPU kernels, of scans, gradients and streams, and keep them for later processes.
+    """Compile all CPU kernels, of scans, gradients and streams, and store them for later processes.
 
     Without this call kernels are compiled at their first use, which takes some seconds once on a machine. The compiled
-    code is kept next to the package, or in NUMBA_CACHE_DIR, and serves CPUs of the same kind only.
+    code is stored next to the package, or in NUMBA_CACHE_DIR, for CPUs of the same kind only.
 
     Example:
         >>> linrnn.warm_up()  # in an image: RUN python -c "import linrnn; linrnn.warm_up()"

@@ -1,4 +1,4 @@
-"""What a run shows while it lasts: a progress bar, and TensorBoard events where they are asked for."""
+"""The display of a running training: a progress bar, and TensorBoard events if requested."""
 
 import time
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ REFRESH = 0.5  # seconds; reading a loss from the GPU makes it wait
 
 @contextmanager
 def waiting(words: str, *, quiet: bool) -> Iterator[None]:
-    """Say what takes so long, for as long as it does, on a terminal; nothing where `quiet`."""
+    """Context manager that shows a message with a spinner on a terminal; nothing if `quiet`."""
     if quiet:
         yield
         return
@@ -28,7 +28,7 @@ def waiting(words: str, *, quiet: bool) -> Iterator[None]:
 
 
 class Report:
-    """A progress bar with loss, the first metric on validation and speed; nothing where `quiet`."""
+    """A progress bar with loss, the first metric on validation and speed; nothing if `quiet`."""
 
     def __init__(self, run: Run, recipe: Recipe, metric: Metric, step: int, *, quiet: bool, tensorboard: bool) -> None:
         self.run, self.recipe, self.metric, self.quiet = run, recipe, metric, quiet

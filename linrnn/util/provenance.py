@@ -14,7 +14,7 @@ PACKAGES = ("linrnn", "torch", "triton", "numba", "numpy", "jax")
 
 
 def provenance() -> dict[str, Any]:
-    """For the record beside a result."""
+    """Commit, machine and versions, for the record of a result."""
     return {"commit": commit(), "machine": machine(), "versions": versions()}
 
 

@@ -264,3 +264,29 @@ def test_other_cores_refuse_it(name: str) -> None:
         core.step(torch.zeros(2, 3), core.initial_state(2), dt=torch.ones(2))
     with pytest.raises(ValueError, match="group: expected None with dt"):
         linrnn.LRU(3, 4)(torch.zeros(2, 5, 3), dt=torch.ones(2, 5), group=object())
+
+
+@pytest.mark.parametrize("core", ["lru", "s4d", "s5"])
+@pytest.mark.parametrize("pooling", ["mean", "last", "none"])
+def test_a_model_takes_steps_of_different_length(core: str, pooling: Any) -> None:
+    torch.manual_seed(0)
+    config = linrnn.ModelConfig(channels=2, classes=3, d_model=4, d_state=5, depth=2, core=core, pooling=pooling)
+    model = linrnn.Model(config).double().eval()
+    u, dt, lengths = torch.randn(2, LENGTH, 2, **FLOAT64), times(2, LENGTH), [LENGTH, 6]
+    with torch.no_grad():
+        whole = model(u, lengths=lengths, dt=dt)
+        assert relative_error(model(u, lengths=lengths, dt=torch.ones_like(dt)), model(u, lengths=lengths)) < 1e-10
+        assert relative_error(whole, model(u, lengths=lengths)) > 1e-3
+        _, state = model.chunk(u[:, :4], dt=dt[:, :4])
+        output, _ = model.chunk(u[:, 4:], state, lengths=[LENGTH - 4, 2], dt=dt[:, 4:])
+        assert relative_error(output, whole[:, 4:] if pooling == "none" else whole) < 1e-10
+        state = model.initial_state(1)
+        for k in range(LENGTH):
+            output, state = model.step(u[:1, k], state, dt=dt[:1, k])
+        assert relative_error(output, whole[:1, -1] if pooling == "none" else whole[:1]) < 1e-10
+
+
+def test_a_model_of_two_documents_refuses_it() -> None:
+    model = linrnn.Model(linrnn.ModelConfig(channels=1, classes=2, d_model=2, d_state=2, depth=1, documents=2))
+    with pytest.raises(ValueError, match=r"dt: expected None, or a model of one document, got \(1, 5\)"):
+        model(torch.zeros(1, 2, 5, 1), dt=torch.ones(1, 5))

@@ -239,7 +239,7 @@ def test_a_token_outside_is_refused_and_changes_nothing(token: int) -> None:
 
 def test_no_copy_that_would_move_the_state_of_the_first() -> None:
     stream = Stream(_model(torch.float32, channels=3))
-    with pytest.raises(TypeError, match="Stream: expected no copy; make another"):
+    with pytest.raises(TypeError, match="Stream: expected no copy; make a new Stream"):
         copy.deepcopy(stream)
 
 

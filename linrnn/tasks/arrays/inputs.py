@@ -1,4 +1,4 @@
-"""What people have as inputs, as arrays of tokens, pixels or numbers; what is none of the three is an error."""
+"""Inputs of many kinds as arrays of tokens, pixels or numbers; anything else is an error."""
 
 import os
 from collections.abc import Sequence
@@ -58,8 +58,8 @@ def damaged(path: object, error: Exception) -> ValueError:
 
 
 def read_array(name: str, given: Given) -> NDArray[Any]:
-    """An array of numbers or text, or of a .npy file by its path; mapped arrays stay mapped, and Python objects are
-    refused."""
+    """An array of numbers or text, or of a .npy file by its path; mapped arrays stay mapped, and Python objects are an
+    error."""
     if isinstance(given, str | os.PathLike) and Path(given).suffix == ".npy":
         given = open_array(Path(given).expanduser())
     if isinstance(given, list | tuple) and any(isinstance(part, torch.Tensor) for part in given):
@@ -67,7 +67,7 @@ def read_array(name: str, given: Given) -> NDArray[Any]:
     if isinstance(given, torch.Tensor):
         given = given.detach().cpu()
         given = (given.float() if given.dtype == torch.bfloat16 else given).numpy()
-    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):  # masked numbers are missing ones
+    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):  # masked numbers are missing numbers
         if given.dtype.kind != "f":
             raise wrong_type(name, "integers without a mask, or floats", f"masked {given.dtype}")
         array = given.filled(np.nan)
@@ -168,7 +168,7 @@ def read_symbols(
     lengths: NDArray[np.int64] | None,
     vocabulary: Sequence[str] | int | None,
 ) -> tuple[str, ...]:
-    """The symbols of all tokens, by id; ids that have none are an error."""
+    """The symbols of all tokens, by id; ids without a symbol are an error."""
     if tokens.dtype.kind not in "biu" or tokens.ndim != 2:
         raise wrong_type(name, "integers (examples, length)", f"{tokens.dtype} of shape {tokens.shape}")
     if isinstance(vocabulary, int | np.integer):
@@ -193,11 +193,11 @@ def read_symbols(
 
 
 def compact(tokens: NDArray[Any], lengths: NDArray[np.int64] | None, symbols: int) -> NDArray[Any]:
-    """Tokens in the smallest type that holds their ids, 0 after the ends; those mapped from a file stay there."""
+    """Tokens in the smallest dtype that holds their ids, 0 at padding; tokens mapped from a file stay mapped."""
     if isinstance(tokens, np.memmap) and tokens.dtype != bool:
         signed = tokens.dtype.kind == "i" or tokens.dtype == np.uint8
         if signed or symbols <= 1 << (8 * tokens.itemsize - 1):
-            return tokens if signed else tokens.view(f"i{tokens.itemsize}")  # PyTorch knows few unsigned types
+            return tokens if signed else tokens.view(f"i{tokens.itemsize}")  # PyTorch has few unsigned dtypes
     dtype = np.uint8 if symbols <= 1 << 8 else np.int16 if symbols <= 1 << 15 else np.int32
     if lengths is None:
         return tokens.astype(dtype, copy=False)

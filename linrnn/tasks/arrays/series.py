@@ -40,11 +40,11 @@ def parts(segments: Sequence[Segment], fractions: Sequence[float]) -> list[list[
 
 
 def season(values: NDArray[np.float64]) -> int | None:
-    """The length of the season of a series in steps, from its autocorrelation around a straight line; None where no
-    season is clear.
+    """The length of the season of a series in steps, from its autocorrelation around a straight line; None if no season
+    is clear.
 
-    Among the lags of a maximum above .3 that has another one at twice the lag, and a minimum between them: the first
-    whose correlation is close to the largest.
+    Candidates are lags with a maximum above .3, another maximum at twice the lag and a minimum between them. The first
+    candidate whose correlation is close to the largest is the season.
     """
     values = np.where(np.isfinite(values), values, np.nanmean(values)) if np.isfinite(values).any() else values * 0
     steps = np.arange(len(values))
@@ -70,9 +70,10 @@ def forecast(
     fractions: Sequence[float],
     missing: str,
 ) -> Forecast:
-    """Every window of all columns (steps, columns) of one series whose steps to forecast lie in one part of it.
+    """Every window of all columns (steps, columns) of one series whose forecast steps are in one part of it.
 
-    A window of the validation and the test part may look back into the part before; no step is forecast in two parts.
+    A window of the validation and the test part may include steps of the previous part; no step is forecast in two
+    parts.
 
     Args:
         values: with NaN where a number is missing.
@@ -118,5 +119,5 @@ def forecast(
 
 
 def _looking_back(part: Sequence[Segment], begins: Sequence[int], window: int) -> list[Segment]:
-    """The steps of a part, and the window before them, as far as the series goes back."""
+    """The steps of a part, and the window before them, as far as the series has steps there."""
     return [(max(begin, start - window), end) for (start, end), begin in zip(part, begins, strict=True)]

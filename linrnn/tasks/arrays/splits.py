@@ -1,4 +1,4 @@
-"""Which examples are for training, which for validation and which for the test."""
+"""The examples of the training, validation and test splits."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -29,14 +29,14 @@ def divide(
     """The indices of each split.
 
     Args:
-        examples: how many there are.
-        keep: those of them that can be used, ascending.
+        examples: the number of examples.
+        keep: the indices of usable examples, ascending.
         splits: indices, slices, or masks, by the name of the split or three in a list; the split of each example, by
             its name or as 0, 1, 2; three numbers of examples; or three fractions. None for `fractions`. Without indices
-            for validation it is cut from the training examples.
-        fractions: the parts of the examples that the splits get.
-        seed: of the order from which splits are cut.
-        by_time: cut them from the order in which the examples are.
+            for validation, its examples are taken from the training examples.
+        fractions: the shares of the splits.
+        seed: of the random order from which splits are cut.
+        by_time: cut the splits in the order of the examples.
     """
     check_integer("seed", seed, 0)
     given = splits if splits is None or isinstance(splits, Mapping) else _by_example(examples, splits)
@@ -59,7 +59,7 @@ def divide(
 
 
 def check_fractions(fractions: Sequence[float]) -> None:
-    """Raise TypeError or ValueError unless these are parts of a whole."""
+    """Raise TypeError or ValueError unless these are three fractions that sum to 1."""
     if not all(isinstance(part, int | float | np.number) for part in fractions):
         raise wrong_type("fractions", "three numbers", repr(fractions))
     if len(fractions) != 3 or not min(fractions) > 0 or abs(sum(fractions) - 1) > 1e-6:
@@ -133,7 +133,7 @@ def _named(
 
 
 def _held_out(train: NDArray[Any], fractions: Sequence[float], seed: int, by_time: bool) -> tuple[Index, Index]:
-    """Training examples without some of them, and these, for validation."""
+    """Training examples, divided into training and validation."""
     check_fractions(fractions)
     if train.dtype == bool:
         train = np.flatnonzero(train)

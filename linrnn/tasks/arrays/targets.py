@@ -1,4 +1,4 @@
-"""What people have as targets, in the form that each kind of task has; labels out of range are errors."""
+"""Targets in the form that each kind of task needs; labels out of range are errors."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from linrnn.tasks.arrays.rows import blocks
 from linrnn.tasks.arrays.statistics import Missing, missing, real
 from linrnn.util.errors import unknown, wrong_type, wrong_value
 
-FEW = 100  # classes that may be more than there are targets
+FEW = 100  # this number of classes may exceed the number of targets
 
 
 class Targets(NamedTuple):
@@ -20,10 +20,10 @@ class Targets(NamedTuple):
     Attributes:
         array: as in a `Split`.
         classes: the width of the model's output.
-        labels: names of classes, labels or target columns; None where there are none.
-        numeric: whether they are numbers, which are learned in units of their deviation.
+        labels: names of classes, labels or target columns; None if there are none.
+        numeric: whether targets are numbers, which are learned in units of their deviation.
         horizon: of a forecast, in steps.
-        absent: which classes or labels are missing; None where there are none to miss.
+        absent: the mask of missing classes or labels; None if none is missing.
     """
 
     array: NDArray[Any]
@@ -129,7 +129,7 @@ def _classes(
 def _named(
     array: NDArray[np.str_], labels: tuple[str, ...] | None, mask: NDArray[np.bool_] | None
 ) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """Names as classes: their places among the labels, or among all names in alphabetical order."""
+    """Names as classes: their indices among the labels, or among all names in alphabetical order."""
     found, inverse = np.unique(array if mask is None else array[mask], return_inverse=True)
     if labels is None:
         labels = tuple(map(str, found))
@@ -145,7 +145,7 @@ def _named(
 
 
 def _present(array: NDArray[Any]) -> tuple[NDArray[Any], Missing | None]:
-    """Floats that are integers, or 0 and reported where they are missing; others as they are."""
+    """Floats as integers, with missing values as 0 and in a mask; other arrays unchanged."""
     if array.dtype.kind != "f":
         return array, None
     gaps = missing(array)

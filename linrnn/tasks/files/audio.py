@@ -1,4 +1,4 @@
-"""A folder of audio as a task: one folder a class."""
+"""A folder of audio as a task: one folder for each class."""
 
 import importlib.util
 from collections import Counter
@@ -27,13 +27,13 @@ def load(
     name: str | None = None,
 ) -> Task:
     """A task from a folder with a folder of audio files for each class, or with train, validation and test folders that
-    hold such folders. Without a folder for validation its examples are cut from the training examples.
+    hold such folders. Without a folder for validation, its examples are taken from the training examples.
 
     Args:
         path: of the folder.
         rate: the samples in a second, to which files are resampled; None for the rate of most files.
         seconds: longer files are cut to this time; None keeps all samples.
-        fractions: the parts for training, validation and test, where there are no folders for them.
+        fractions: the parts for training, validation and test, if there are no folders for them.
         seed: of the order from which splits are cut.
         name: of the task.
     """
@@ -64,12 +64,12 @@ def load(
 
 
 def read(path: Path) -> tuple[NDArray[np.float32], int]:
-    """The samples of a file, channels averaged, and how many there are in a second."""
+    """The samples of a file, averaged over channels, and the number of samples per second."""
     if path.suffix.lower() != ".wav":
         return _by_soundfile(path)
     try:
         return wav.read(path)
-    except ValueError as error:  # soundfile knows more encodings
+    except ValueError as error:  # soundfile reads more encodings
         if importlib.util.find_spec("soundfile") is None:
             raise
         try:
@@ -100,19 +100,19 @@ def prepare(samples: NDArray[np.float32], own: int, rate: int, seconds: float | 
 
 
 def resample(samples: NDArray[np.float32], own: int, rate: int) -> NDArray[np.float32]:
-    """As many samples as the other rate has in the same time, without the frequencies that it cannot hold."""
+    """Resample to the number of samples of the other rate, without the frequencies above its limit."""
     steps = max(1, round(len(samples) * rate / own))
     spectrum = np.fft.rfft(samples)[: steps // 2 + 1]
     return (np.fft.irfft(spectrum, steps) * (steps / len(samples))).astype(np.float32)
 
 
 def holds_audio(path: Path) -> bool:
-    """Whether a folder has audio files in its folders, or in theirs."""
+    """Whether the folders in a folder, or the folders in these, have audio files."""
     return any(_audio(folder) for folder in path.iterdir() if folder.is_dir())
 
 
 def _split_folders(path: Path) -> dict[str, Path]:
-    """The folders of the splits, where all folders are such, with at least training and test; otherwise none."""
+    """The folders of the splits, if all folders are splits and include training and test; otherwise none."""
     names = {also: name for name, known in ALSO.items() for also in known}
     folders = [folder for folder in sorted(path.iterdir()) if folder.is_dir() and _audio(folder)]
     found = {names.get(folder.name.lower(), ""): folder for folder in folders}

@@ -28,12 +28,12 @@ class Column:
     Attributes:
         name: in the first line.
         numbers: NaN where a cell is empty or no number.
-        texts: the cells; None where the column holds numbers and nobody needs its texts.
+        texts: the cells; None for columns of numbers whose texts are not needed.
         integers: whether all numbers are integers.
         seen: whether there is a number.
         wrong: the row and the text of the first cell that is neither empty nor a number.
         comma: whether numbers may have a decimal comma.
-        words: how many cells are neither empty nor numbers.
+        words: the count of cells that are neither empty nor numbers.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Column:
 
     @property
     def text(self) -> bool:
-        """Whether this is a column of text: neither its first cell that is not empty nor most others are numbers."""
+        """Whether this is a column of text: neither its first nonempty cell nor most of the others are numbers."""
         return self.wrong is not None and not self.seen and 2 * self.words > np.isfinite(self.numbers).sum()
 
     @property
@@ -74,7 +74,7 @@ class Column:
         self.numbers.append(number)
 
     def values(self) -> NDArray[np.float64]:
-        """The numbers; a cell that is none is an error with its row and column."""
+        """The numbers; a cell without a number is an error with its row and column."""
         if self.wrong is not None:
             row, cell = self.wrong
             raise wrong_type(f"column {self.name!r}", "numbers", f"{cell!r} in row {row:,}")
@@ -82,7 +82,7 @@ class Column:
 
 
 class Columns:
-    """A table, and where it comes from; rows are counted as an editor counts lines, the names being row 1."""
+    """A table and its source; rows are counted like lines in an editor, with the names in row 1."""
 
     def __init__(self, path: Path, columns: Sequence[Column], rows: int) -> None:
         self.path, self.rows = path, rows
@@ -96,7 +96,7 @@ class Columns:
     def numeric(self) -> list[str]:
         """The columns of numbers, except one without a name, which is the index that pandas writes.
 
-        A column with text among numbers is one of them, so that its values are an error.
+        A column with text among numbers is included, so that its values are an error.
         """
         return [name for name, column in self.by_name.items() if name and not column.text and column.has_numbers]
 
@@ -127,7 +127,7 @@ def _csv(path: Path, named: dict[str, list[str]]) -> Columns:
             lines = csv.reader(itertools.chain([first], file), delimiter=delimiter, strict=True)
             names = [cell.strip() for cell in next(lines, [])]
             _check_header(path, names, named)
-            comma = delimiter != ","  # 3,14 is a number then
+            comma = delimiter != ","  # then 3,14 is a number
             columns = [Column(name, texts=[] if name in keep else None, comma=comma) for name in names]
             rows = 0
             for cells in lines:
@@ -182,7 +182,7 @@ def _from_array(name: str, values: NDArray[Any]) -> Column:
 
 
 def moments_of(column: Column) -> NDArray[np.float64]:
-    """The times of a column, as numbers: numbers as they are, dates as seconds."""
+    """The times of a column: numbers unchanged, dates as seconds."""
     if column.wrong is None:
         return column.values()
     result = np.empty(len(column.texts or ()))
@@ -208,7 +208,7 @@ def _date(cell: str) -> datetime:
 
 
 def not_utf8(path: Path) -> ValueError:
-    """The error for a file that is not UTF-8: it names the first byte that is not, its position and its line."""
+    """The error for a file that is not UTF-8: it names the first wrong byte, its position and its line."""
     before, came = 0, "other text"
     with opened(path) as file:
         for number, line in enumerate(file, start=1):

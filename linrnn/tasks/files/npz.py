@@ -1,4 +1,4 @@
-"""NumPy's files as tasks: one .npz file, a folder of .npy files, or one .npy file and those named after it."""
+"""NumPy's files as tasks: one .npz file, a folder of .npy files, or one .npy file and the files named after it."""
 
 import difflib
 from collections.abc import Sequence
@@ -37,17 +37,17 @@ def load(
     """A task from arrays in files.
 
     Args:
-        path: of a .npz file with the arrays `inputs` and `targets`, and, where there are any, `lengths`, `tokens`,
-            `labels`, `channels`, and `splits`: for each example 0 or "train", 1 or "validation", 2 or "test", or how
-            many examples each of the three has, or three fractions; or with the indices of each, `train`, `validation`
-            and `test`; or with `train_inputs`, `validation_inputs`, `test_inputs` and so on. Without examples for
-            validation these are cut from the training examples. `X` and `y` stand for `inputs` and `targets`, and
-            `x_train` for `train_inputs`. Or of a folder with such arrays as .npy files; or of one .npy file, the
-            inputs, where my.npy is accompanied by my_targets.npy and so on, and inputs.npy by targets.npy. The arrays
-            of .npy files are mapped into memory, not read.
+        path: of a .npz file with the arrays `inputs` and `targets`, and optionally `lengths`, `tokens`,
+            `labels`, `channels`, and `splits`: for each example 0 or "train", 1 or "validation", 2 or "test", or three
+            numbers of examples, or three fractions; or with the indices of each, `train`, `validation` and `test`; or
+            with `train_inputs`, `validation_inputs`, `test_inputs` and so on. Without examples for validation, they are
+            taken from the training examples. `X` and `y` stand for `inputs` and `targets`, and `x_train` for
+            `train_inputs`. Or of a folder with such arrays as .npy files; or of one .npy file, the inputs, where my.npy
+            is accompanied by my_targets.npy and so on, and inputs.npy by targets.npy. The arrays of .npy files are
+            mapped into memory, not read.
         kind: what is learned; None infers it from the shapes and types of the arrays.
-        vocabulary: how many symbols there are, for tokens.
-        period: the length of a season in steps, of a forecast.
+        vocabulary: for tokens: the number of symbols.
+        period: for a forecast: the length of a season in steps.
         missing, fractions, seed, by_time: as for `Task.from_arrays`.
         name: of the task.
     """
@@ -72,7 +72,7 @@ def load(
 
 
 def read(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays in a file or a folder, by name. Python objects and pickles are refused, and never loaded.
+    """The arrays in a file or a folder, by name. Python objects and pickles are an error, and are never loaded.
 
     An unknown name that is close to a known one is an error; a single array is the inputs.
     """
@@ -94,7 +94,7 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def infer(inputs: NDArray[Any], targets: NDArray[Any] | None) -> Kind:
-    """The kind of task that these arrays are for."""
+    """The kind of task of these arrays."""
     if targets is None:
         if inputs.dtype.kind not in "biu" or inputs.ndim != 2:
             came = f"none, with inputs {inputs.dtype} {inputs.shape}"
@@ -141,7 +141,7 @@ def _renamed(path: Path, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[A
 
 
 def _beside(path: Path) -> dict[str, Path]:
-    """The file of the inputs, and those named after it."""
+    """The file of the inputs, and the files named after it."""
     stem = "" if path.stem == "inputs" else f"{path.stem.removesuffix('_inputs')}_"
     others = {part: path.with_name(f"{stem}{part}.npy") for part in NAMES if part != "inputs"}
     if path.stem.lower() == "x" and not others["targets"].is_file():
@@ -161,7 +161,7 @@ def _zipped(path: Path) -> dict[str, NDArray[Any]]:
             raise
         raise _damaged_zip(path, error) from None
     except DAMAGE as error:
-        if isinstance(error, ValueError | TypeError) and "expected" in str(error):  # it is in our words already
+        if isinstance(error, ValueError | TypeError) and "expected" in str(error):  # the message is linrnn's own
             raise
         raise (refused(path) if "pickle" in str(error).lower() else _damaged_zip(path, error)) from None
 
@@ -179,7 +179,7 @@ def _damaged_zip(path: Path, error: Exception) -> ValueError:
 
 
 def _together(path: Path, arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-    """The arrays of three splits as one, and which examples are whose."""
+    """The arrays of three splits as one, and the examples of each split."""
     if "test_inputs" not in arrays:
         raise wrong_value(str(path), "an array `test_inputs` beside `train_inputs`", "none")
     names = [split for split in SPLITS if f"{split}_inputs" in arrays]
@@ -202,7 +202,7 @@ def _together(path: Path, arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, ND
 
 
 def _divided(arrays: dict[str, NDArray[Any]]) -> Any:
-    """Which examples are for what, as `Task.from_arrays` takes it; None where the file does not say."""
+    """The splits, as `Task.from_arrays` takes them; None if the file has none."""
     if "train" in arrays and "test" in arrays:
         return {name: arrays[name] for name in SPLITS if name in arrays}
     return arrays.get("splits", arrays.get("split"))
