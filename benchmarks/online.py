@@ -1,8 +1,10 @@
 """The numbers and the picture of docs/guide/online.md: learning at every step against truncated backpropagation.
 
-    python benchmarks/online.py --out results/guide/online.json --picture docs/pictures/online.png
+    python benchmarks/online.py series --out results/online/series.json --picture results/online/drift.png
+    python benchmarks/online.py memory --out results/online/memory.json
 
-Needs statsmodels for a real series. One thread; a few minutes.
+The first needs statsmodels for a real series. One thread; a few minutes for the first, a quarter of an hour for the
+second.
 """
 
 import argparse
@@ -120,8 +122,9 @@ def memory(steps: int) -> list[dict[str, float]]:
     return rows
 
 
-def measure(steps: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    results: dict[str, Any] = {"memory": memory(steps), "delay": DELAY}
+def compare() -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The errors on each series, and the errors over the steps of the drifting one."""
+    results: dict[str, Any] = {"delay_steps": DELAY}
     series = {"delay": delay, "drift": drift} | ({"co2": co2} if importlib.util.find_spec("statsmodels") else {})
     for name, make in series.items():
         methods: dict[str, Train] = {"online": online, **{f"window {n}": truncated(n) for n in WINDOWS}}
@@ -149,20 +152,25 @@ def draw(curves: dict[str, Tensor], path: Path) -> None:
     axes.axhline(0.1, color="gray", lw=0.8, ls=":", label="noise")
     axes.set(xlabel="step", ylabel="error of the next value", yscale="log", xlim=(0, STEPS))
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("series", "memory"))
     parser.add_argument("--out", type=Path, help="the record, JSON")
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--steps", type=int, default=10**6, help="of the measurement of memory")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    results, curves = measure(arguments.steps)
-    if arguments.picture:
-        draw(curves, arguments.picture)
-    record(arguments.out, "python benchmarks/online.py", results)
+    if arguments.part == "memory":
+        results: Any = memory(arguments.steps)
+    else:
+        results, curves = compare()
+        if arguments.picture:
+            draw(curves, arguments.picture)
+    record(arguments.out, f"python benchmarks/online.py {arguments.part}", results)
 
 
 if __name__ == "__main__":

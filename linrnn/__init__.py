@@ -6,8 +6,23 @@ import sys
 if "torch" not in sys.modules:  # idle OpenMP threads sleep instead of spinning, and leave their cores to other programs
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from linrnn import export, nn, online, recipes, tasks
-from linrnn.cores import DLR, GRU, LRU, LSTM, RNN, S4, S4D, S5, Core, diagonalize, real_form, register_core
+from linrnn import agents, export, nn, online, recipes, tasks
+from linrnn.cores import (
+    DLR,
+    GRU,
+    LRU,
+    LSTM,
+    RGLRU,
+    RNN,
+    S4,
+    S4D,
+    S5,
+    Core,
+    MinGRU,
+    diagonalize,
+    real_form,
+    register_core,
+)
 from linrnn.model import Model, ModelConfig, ModelState
 from linrnn.nn import param_groups
 from linrnn.recipes import register_task
@@ -24,17 +39,20 @@ __all__ = [
     "GRU",
     "LRU",
     "LSTM",
+    "RGLRU",
     "RNN",
     "S4",
     "S4D",
     "S5",
     "Core",
+    "MinGRU",
     "Model",
     "ModelConfig",
     "ModelState",
     "Run",
     "Stream",
     "Task",
+    "agents",
     "diagonalize",
     "export",
     "load",

@@ -1,7 +1,7 @@
 """The configuration of a model, and the check of inputs against it."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -9,14 +9,21 @@ import torch
 from torch import Tensor
 
 from linrnn.cores import CORES
-from linrnn.cores.base import values_can_be_read
+from linrnn.recurrence.backend import values_can_be_read
 from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
 from linrnn.util.precision import autocast_dtype
 from linrnn.util.types import check_fields
 
+LATER = ("last_norm",)  # fields that early releases do not know
 FORMAT = 1  # the version of config.json; raised when older releases would misread a saved model
 Norm = Literal["batch", "layer"]
 Mixing = Literal["glu", "half_glu", "half_glu2"]
+
+
+def saved_fields(config: Any, later: Collection[str]) -> dict[str, Any]:
+    """The fields of a configuration for JSON. Fields that were added later are left out if they have their defaults."""
+    default = {f.name for f in dataclasses.fields(config) if f.name in later and getattr(config, f.name) == f.default}
+    return {name: value for name, value in dataclasses.asdict(config).items() if name not in default}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +92,7 @@ class Architecture:
         mixing: the nonlinearity after each core with output y, where h = gelu(y): `glu`, GLU(W·h); `half_glu`,
             h·sigmoid(W·h); or `half_glu2`, y·sigmoid(W·h), as in S5.
         norm: the normalization before each core, `batch` or `layer`.
+        last_norm: whether the output of the last block is normalized too, before pooling.
         dropout: the probability that a feature is zero for a whole sequence.
         pooling: `mean` over the steps before the padding; `all`, the mean over padding too, which the model then reads
             like any other step; `last`, the last step before the padding; or `none`, an output at every step.
@@ -97,6 +105,7 @@ class Architecture:
     options: Mapping[str, Any] = field(default_factory=dict)
     mixing: Mixing = "glu"
     norm: Norm = "batch"
+    last_norm: bool = False
     dropout: float = 0.0
     pooling: Literal["mean", "all", "last", "none"] = "mean"
 
@@ -130,7 +139,7 @@ class ModelConfig(Architecture, Interface):  # in this order the fields of Inter
 
     def to_dict(self) -> dict[str, Any]:
         """The content of a saved model's config.json: the version of the format, and all fields."""
-        return {"format": FORMAT, **dataclasses.asdict(self)}
+        return {"format": FORMAT, **saved_fields(self, LATER)}
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> "ModelConfig":

@@ -10,9 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn import pooling
 from linrnn.config import Architecture, Interface, Mixing, ModelConfig, Norm
 from linrnn.cores import CORES, Core
-from linrnn.cores.base import Lengths, check_lengths, last_valid, lengths_tensor, valid_mask
+from linrnn.cores.base import Lengths, check_lengths, lengths_tensor, valid_mask
 from linrnn.norm import BatchNorm, LayerNorm
 from linrnn.recurrence.op import check_device, check_resets
 from linrnn.util import saved
@@ -31,7 +32,7 @@ class Block(nn.Module):
     def __init__(self, core: Core, *, norm: Norm, mixing: Mixing, dropout: float = 0.0, bias: bool = True) -> None:
         super().__init__()
         H = core.d_model
-        self.norm = BatchNorm(H) if norm == "batch" else LayerNorm(H, bias=bias)
+        self.norm = make_norm(norm, H, bias)
         self.core = core
         self.mixing = nn.Linear(H, 2 * H if mixing == "glu" else H, bias)
         self.glu, self.half_glu = mixing == "glu", mixing == "half_glu"
@@ -45,15 +46,16 @@ class Block(nn.Module):
         lengths: Tensor | None = None,
         valid: Tensor | None = None,
         resets: Tensor | None = None,
+        dt: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Whole sequences (batch, length, H), and the state after the last step; `valid` (batch, length) is false at
         padding."""
-        y, state = self.core(self.norm(x, valid), state, lengths=lengths, resets=resets)
+        y, state = self.core(self.norm(x, valid), state, lengths=lengths, resets=resets, **_given(dt))
         return x + self.mix(y), state
 
-    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    def step(self, x: Tensor, state: Tensor, dt: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One step (batch, H), and the next state."""
-        y, state = self.core.step(self.norm(x), state)
+        y, state = self.core.step(self.norm(x), state, **_given(dt))
         return x + self.mix(y), state
 
     def mix(self, y: Tensor) -> Tensor:
@@ -131,6 +133,7 @@ class Model(OnHub, nn.Module):
         for name in config.options:
             if name not in known and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
                 raise wrong_type(f"options of {config.core!r}", ", ".join(known), repr(name))
+        self.last_norm = make_norm(config.norm, H) if config.last_norm else None
         options: Any = {"norm": config.norm, "mixing": config.mixing, "dropout": config.dropout}
 
         def block() -> Block:
@@ -142,7 +145,14 @@ class Model(OnHub, nn.Module):
         else:
             self.head = nn.Linear(H, config.classes)
 
-    def forward(self, inputs: Tensor, *, lengths: Lengths | None = None, resets: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        inputs: Tensor,
+        *,
+        lengths: Lengths | None = None,
+        resets: Tensor | None = None,
+        dt: Tensor | None = None,
+    ) -> Tensor:
         """The outputs for whole sequences, computed in parallel.
 
         Args:
@@ -150,6 +160,9 @@ class Model(OnHub, nn.Module):
             lengths: the number of steps of each sequence before its padding, integers (batch,), or (batch, 2) for two
                 documents, as a tensor or a list; None: no padding.
             resets: bool (batch, length), true where a new sequence starts; with `pooling="none"` only.
+            dt: (batch, length), above 0: the time between the previous step and each step, for irregularly sampled
+                sequences; 1 is the time between the steps of a regular sequence; with the cores `lru`, `s4d` and `s5`,
+                and one document. None: 1.
 
         Returns:
             (batch, classes), or (batch, length, classes) with `pooling="none"`.
@@ -161,14 +174,21 @@ class Model(OnHub, nn.Module):
                 raise wrong_value("resets", "None, or a model of one document with pooling='none'", shape(resets))
         if pairs:
             inputs, lengths = self.documents(inputs, lengths)
-        x, valid, _ = self._features(inputs, None, lengths, resets)
+        if pairs and dt is not None:
+            raise wrong_value("dt", "None, or a model of one document", shape(dt))
+        x, valid, _ = self._features(inputs, None, lengths, resets, dt)
         if self.config.pooling == "none":
             return self.head(x)  # type: ignore[no-any-return]
         pooled = self.pool(x, valid)
-        return self.classify(pair(pooled) if pairs else pooled)
+        return self.classify(pooling.pair(pooled) if pairs else pooled)
 
     def chunk(
-        self, inputs: Tensor, state: ModelState | None = None, *, lengths: Lengths | None = None
+        self,
+        inputs: Tensor,
+        state: ModelState | None = None,
+        *,
+        lengths: Lengths | None = None,
+        dt: Tensor | None = None,
     ) -> tuple[Tensor, ModelState]:
         """The outputs for the next part of sequences that arrive in parts.
 
@@ -179,6 +199,7 @@ class Model(OnHub, nn.Module):
             inputs: the steps of this part, shaped as in `forward`.
             state: the state that the call for the previous part returned; None for the first part.
             lengths: the number of steps of each sequence in this part; None: all.
+            dt: the time before each step, as in `forward`.
 
         Returns:
             The prediction from all steps so far, (batch, classes), or with `pooling="none"` the outputs of this part,
@@ -190,22 +211,23 @@ class Model(OnHub, nn.Module):
             raise wrong_value("inputs", "shape (batch, length, ...)", shape(inputs))
         state = self.initial_state(inputs.shape[0]) if state is None else state
         self._check_state(state, inputs.shape[0])
-        x, valid, cores = self._features(inputs, state, lengths, None)
+        x, valid, cores = self._features(inputs, state, lengths, None, dt)
         steps = state.steps + (x.shape[1] if valid is None else valid.sum(1))
         if self.config.pooling == "last":
-            total = pooled = last(x, valid, state.total)
+            total = pooled = pooling.last(x, valid, state.total)
         else:
-            total = state.total + _sum(x, valid)
+            total = state.total + pooling.total(x, valid)
             pooled = total / steps.clamp(min=1).unsqueeze(-1)
         output = self.head(x) if self.config.pooling == "none" else self.classify(pooled)
         return output, ModelState(cores, total, steps)
 
-    def step(self, inputs: Tensor, state: ModelState) -> tuple[Tensor, ModelState]:
+    def step(self, inputs: Tensor, state: ModelState, *, dt: Tensor | None = None) -> tuple[Tensor, ModelState]:
         """One step, in constant time and memory. Call `model.eval()` first.
 
         Args:
             inputs: (batch, channels), tokens (batch,), or (batch, channels + 1), see `Model`.
             state: from `initial_state`, `chunk` or the previous `step`.
+            dt: (batch,), the time since the previous step, as in `forward`.
 
         Returns:
             The output from all steps so far, (batch, classes), and the next state.
@@ -215,14 +237,15 @@ class Model(OnHub, nn.Module):
         self.config.check_tokens(inputs)
         self._check_state(state, inputs.shape[0])
         with OneThread(len(inputs) * self.config.d_model):
-            return self._step(inputs, state)
+            return self._step(inputs, state, dt)
 
-    def _step(self, inputs: Tensor, state: ModelState) -> tuple[Tensor, ModelState]:
+    def _step(self, inputs: Tensor, state: ModelState, dt: Tensor | None) -> tuple[Tensor, ModelState]:
         x = self.encoder(inputs)
         cores = []
         for block, core_state in zip(self.blocks, state.cores, strict=True):
-            x, core_state = block.step(x, core_state)
+            x, core_state = block.step(x, core_state, dt)
             cores.append(core_state)
+        x = self.normalized(x)
         only_last, steps = self.config.pooling == "last", state.steps + 1
         total = x.to(state.total.dtype) if only_last else state.total + x
         pooled = total if only_last else total / steps.unsqueeze(-1)
@@ -273,9 +296,13 @@ class Model(OnHub, nn.Module):
         self.config.check_tokens(inputs)
         return (inputs, None, None) if self.config.pooling == "all" else (inputs, lengths, valid)
 
+    def normalized(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """The last block's output after the last norm, if the model has one."""
+        return x if self.last_norm is None else self.last_norm(x, valid)
+
     def pool(self, x: Tensor, valid: Tensor | None) -> Tensor:
         """(batch, length, H) to (batch, H): the mean of the valid steps, or the last of them."""
-        return last(x, valid) if self.config.pooling == "last" else mean(x, valid)
+        return pooling.last(x, valid) if self.config.pooling == "last" else pooling.mean(x, valid)
 
     def classify(self, pooled: Tensor) -> Tensor:
         """The head's output for pooled steps, without autocast: means of long sequences differ too little for half
@@ -285,7 +312,12 @@ class Model(OnHub, nn.Module):
             return output
 
     def _features(
-        self, inputs: Tensor, state: ModelState | None, lengths: Lengths | None, resets: Tensor | None
+        self,
+        inputs: Tensor,
+        state: ModelState | None,
+        lengths: Lengths | None,
+        resets: Tensor | None,
+        dt: Tensor | None,
     ) -> tuple[Tensor, Tensor | None, tuple[Tensor, ...]]:
         """The last block's output (batch, length, H), the mask of valid steps (None: all), and the cores' states."""
         inputs, lengths, valid = self.checked(inputs, lengths)
@@ -297,9 +329,9 @@ class Model(OnHub, nn.Module):
         cores = []
         for i, block in enumerate(self.blocks):
             core = None if state is None else state.cores[i]
-            x, core = block(x, core, lengths=lengths, valid=valid, resets=resets)
+            x, core = block(x, core, lengths=lengths, valid=valid, resets=resets, dt=dt)
             cores.append(core)
-        return x, valid, tuple(cores)
+        return self.normalized(x, valid), valid, tuple(cores)
 
     def _check_state(self, state: ModelState, batch: int) -> None:
         if not isinstance(state, ModelState) or not isinstance(state.cores, tuple):
@@ -327,6 +359,16 @@ class Model(OnHub, nn.Module):
 def load(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> Model:
     """The model that `Model.save` wrote into a folder, on `device`, in eval mode."""
     return saved.read_model(folder, lambda config: Model(ModelConfig.from_dict(config))).to(device).eval()
+
+
+def make_norm(name: Norm, d_model: int, bias: bool = True) -> BatchNorm | LayerNorm:
+    """The norm of H features by its name."""
+    return BatchNorm(d_model) if name == "batch" else LayerNorm(d_model, bias=bias)
+
+
+def _given(dt: Tensor | None) -> dict[str, Tensor]:
+    """The argument `dt` of a core, where there is one: a module in the place of a core may have no such argument."""
+    return {} if dt is None else {"dt": dt}
 
 
 class NumbersAndTokens(nn.Module):
@@ -357,32 +399,3 @@ def initialize(module: nn.Module) -> None:
             nn.init.zeros_(module.bias)
     elif isinstance(module, nn.Embedding):
         nn.init.normal_(module.weight, std=module.num_embeddings**-0.5)
-
-
-def mean(x: Tensor, valid: Tensor | None) -> Tensor:
-    """The mean of the valid steps, (batch, length, H) to (batch, H), in float32 or better."""
-    count: Tensor | int = max(x.shape[1], 1) if valid is None else valid.sum(1, keepdim=True).clamp(min=1)
-    return _sum(x, valid) / count
-
-
-def last(x: Tensor, valid: Tensor | None, otherwise: Tensor | None = None) -> Tensor:
-    """The last valid step, (batch, length, H) to (batch, H), in float32 or better; `otherwise` (None: zeros) for a
-    sequence without steps."""
-    wide = torch.promote_types(x.dtype, torch.float32) if otherwise is None else otherwise.dtype
-    otherwise = x.new_zeros(x.shape[0], x.shape[2], dtype=wide) if otherwise is None else otherwise
-    lengths = x.new_full((x.shape[0],), x.shape[1], dtype=torch.int64) if valid is None else valid.sum(1)
-    return last_valid(x, lengths, otherwise)
-
-
-def pair(means: Tensor) -> Tensor:
-    """The means a and b of two documents, (2·batch, H), as [a, b, a - b, a·b], (batch, 4H)."""
-    a, b = means.unflatten(0, (-1, 2)).unbind(1)
-    return torch.cat([a, b, a - b, a * b], dim=-1)
-
-
-def _sum(x: Tensor, valid: Tensor | None) -> Tensor:
-    """The sum of the valid steps, (batch, length, H) to (batch, H), in float32 or better."""
-    wide = torch.promote_types(x.dtype, torch.float32)
-    if valid is None:
-        return x.sum(1, dtype=wide)
-    return torch.where(valid.unsqueeze(-1), x, 0).to(wide).sum(1)

@@ -1,6 +1,6 @@
-"""What a model learns from a task: the loss, the metrics and the width of the output, one class for each kind.
+"""What a model learns from a task: the loss, the metrics and the width of the output, one class for each kind of task.
 
-The loop, the reports and the tables know an `Objective`, and no kind of task.
+The loop, the reports and the tables use an `Objective` and do not depend on the kind of task.
 """
 
 import math
@@ -25,7 +25,7 @@ Totals = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that says how good predictions are.
+    """A measure of the quality of predictions.
 
     Attributes:
         name: in records.
@@ -43,13 +43,13 @@ class Metric:
         check_fields(self)
 
     def better(self, value: float, than: float | None) -> bool:
-        """Whether a value is better than another; any value is better than none or than NaN."""
+        """Whether a value is better than another; any value is better than None or NaN."""
         if than is None or math.isnan(than):
             return than is None or not math.isnan(value)
         return value > than if self.higher else value < than
 
     def text(self, value: float) -> str:
-        """A value as people read it."""
+        """A value as text."""
         return f"{value:.1%}" if self.percent else f"{value:.4g}"
 
 
@@ -63,12 +63,12 @@ BITS = Metric("bits_per_character", "bits per character")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What can be chosen of an objective.
+    """The options of an objective.
 
     Attributes:
-        loss: of numbers, the squared or the absolute error; None for squared.
-        label_smoothing: of classes, the part of the probability that is spread over all classes.
-        class_weights: of classes, a factor of the loss for each; None for equal factors.
+        loss: for numbers: the squared or the absolute error; None: squared.
+        label_smoothing: for classes: the share of the probability that is spread over all classes.
+        class_weights: for classes: a factor of the loss for each class; None: equal factors.
     """
 
     loss: Loss | None = None
@@ -88,12 +88,12 @@ class Objective:
 
     Args:
         task: its description.
-        options: what can be chosen.
-        device: where outputs and targets will be.
+        options: see `Options`.
+        device: the device of outputs and targets.
 
     Attributes:
         metrics: the first decides which weights are best.
-        applies: the options that mean something to this kind.
+        applies: the options that apply to this kind.
     """
 
     metrics: tuple[Metric, ...]
@@ -104,7 +104,7 @@ class Objective:
 
     @property
     def width(self) -> int:
-        """Of the model's output."""
+        """The width of the model's output."""
         return self.task.classes
 
     @property
@@ -117,11 +117,11 @@ class Objective:
         raise NotImplementedError
 
     def totals(self, outputs: Tensor, targets: Tensor, lengths: Tensor | None, counted: Tensor) -> Totals:
-        """What `values` is computed from, of a batch: sums, to be added up over batches; and, under names that begin
-        with "rows", a row for each example, to be joined.
+        """The counts of a batch from which `values` are computed: sums, which are added over batches; and, under names
+        that begin with "rows", a row for each example, which are concatenated.
 
         Args:
-            counted: bool (batch,), false for examples that fill a batch up.
+            counted: bool (batch,), false for examples that only fill the batch.
         """
         raise NotImplementedError
 
@@ -130,7 +130,7 @@ class Objective:
         raise NotImplementedError
 
     def predictions(self, outputs: Tensor) -> Tensor:
-        """Outputs as people want them: probabilities, or numbers in the units of the target."""
+        """The predictions: probabilities, or numbers in the units of the target."""
         raise NotImplementedError
 
     def check(self, model: Model) -> None:
@@ -253,7 +253,7 @@ class Language(Classes):
 
 
 class Labels(Objective):
-    """Several labels for each example, each by itself: the binary cross-entropy."""
+    """Several independent labels for each example: the binary cross-entropy."""
 
     metrics = (F1, AVERAGE_PRECISION)
 
@@ -365,9 +365,9 @@ def of(task: Description, options: Options | None = None, device: torch.device |
 
 
 def average_precision(scores: NDArray[Any], targets: NDArray[Any]) -> float:
-    """The mean over labels of Σ (recall - recall before) · precision over all thresholds, from the highest.
+    """The mean over labels of Σ (recall - previous recall) · precision over all thresholds, from the highest.
 
-    A label without a positive example is left out; without any the result is 0.
+    Labels without a positive example are left out; if none is left the result is 0.
 
     Args:
         scores, targets: (examples, labels); targets are 0 or 1.
@@ -380,16 +380,17 @@ def average_precision(scores: NDArray[Any], targets: NDArray[Any]) -> float:
         order = np.argsort(-score, kind="stable")
         ordered = score[order]
         hits = np.cumsum(target[order] > 0)
-        last = np.append(ordered[1:] != ordered[:-1], True)  # equal scores pass a threshold together
+        last = np.append(ordered[1:] != ordered[:-1], True)  # equal scores have the same threshold
         hits, passed = hits[last], np.flatnonzero(last) + 1
         found.append(float((np.diff(hits, prepend=0) * hits / passed).sum()) / positive)
     return sum(found) / len(found) if found else 0.0
 
 
 def balanced(split: Split, classes: int) -> tuple[float, ...]:
-    """Class weights that give each class the same part of the loss: examples / (classes · examples of the class).
+    """Class weights that give each class the same share of the loss: examples / (classes · examples of the class).
 
-    Of per-step targets the steps count that are not padding. A class without an example has the weight 1.
+    For per-step targets, steps count in place of examples, without padding. A class without an example has the weight
+    1.
     """
     counts = np.zeros(classes, dtype=np.int64)
     for start in range(0, len(split), 1 << 12):

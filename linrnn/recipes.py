@@ -1,4 +1,4 @@
-"""Recipes: the paper's hyperparameters as data, one entry a task, and the built-in task's."""
+"""Recipes: the paper's hyperparameters as data, one entry for each task, and the recipe of the built-in task."""
 
 import copy
 import dataclasses
@@ -8,16 +8,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_type_hints
 
-from linrnn import tasks
+from linrnn import config, tasks
+from linrnn.config import Architecture, ModelConfig, saved_fields
 from linrnn.cores import CORES
-from linrnn.model import Architecture, ModelConfig
 from linrnn.tasks.base import STEPWISE, Description, Source, Task
 from linrnn.util.errors import check_new_name, unknown, wrong_type, wrong_value
 from linrnn.util.types import check_fields, check_type, describe, fits
 
 DEFAULT = "recall"
-LONG = 2_000  # steps, above which slow oscillations are learned better
+LONG = 2_000  # steps; for longer sequences slow oscillations are learned better
 LATER = (
+    "slow_B",
     "patience",
     "loss",
     "label_smoothing",
@@ -27,7 +28,7 @@ LATER = (
     "target",
 )  # fields that earlier versions do not know
 
-AUGMENTATIONS = {  # the names, joined by +, and what is done in words
+AUGMENTATIONS = {  # the names, joined by +, and a description
     "mirror": "images mirrored",
     "symmetries": "images in all eight orientations",
     "shifts": "images shifted",
@@ -73,21 +74,24 @@ class Training:
         steps: optimizer steps, of batch_size examples each.
         batch_size: examples of each step, over all processes.
         learning_rate: at the peak, after the warm-up.
-        recurrent_factor: the recurrent parameters' rate is this times the learning rate, and they are not decayed.
-        weight_decay: of everything else.
+        recurrent_factor: the recurrent parameters have this factor of the learning rate, and no weight decay.
+        slow_B: whether B counts as a recurrent parameter, as in the paper; if not, it has the full rate and weight
+            decay, as in S5.
+        weight_decay: of all other parameters.
         warmup: the fraction of the steps during which the rate rises.
         clip: the largest norm of the gradient, or None for no clipping.
         eval_every: steps between evaluations on the validation split.
         seed: of the weights, the batches and dropout.
-        patience: evaluations in a row without improvement after which training stops, or None for all steps.
-        loss: of targets that are numbers, the squared or the absolute error; None for squared.
-        label_smoothing: of classes, the part of the probability that is spread over all classes.
-        class_weights: of classes, `balanced` gives each class the same part of the loss; None weighs examples alike.
+        patience: the number of consecutive evaluations without improvement after which training stops; None: all steps.
+        loss: for numbers: the squared or the absolute error; None: squared.
+        label_smoothing: for classes: the share of the probability that is spread over all classes.
+        class_weights: for classes: `balanced` gives each class the same share of the loss; None: equal weights for all
+            examples.
         ema: the decay of an exponential moving average of the weights, such as .999: the averaged weights are evaluated
-            and kept, with statistics of batch norm of their own; None for the weights as they are.
-        augment: how training examples are changed at random: of images `mirror` (left to right), `symmetries` (all
-            eight orientations) and `shifts` (by up to four pixels), such as `mirror+shifts`; of ListOps `operands`,
-            which are shuffled; None for no change.
+            and kept, with separate batch-norm statistics; None: no average.
+        augment: random changes of training examples. For images: `mirror` (left to right), `symmetries` (all eight
+            orientations) and `shifts` (by up to four pixels), joined as in `mirror+shifts`. For ListOps: `operands`,
+            which are shuffled. None: no change.
         target: a value of the first metric on validation; the summary records when it was reached.
     """
 
@@ -95,6 +99,7 @@ class Training:
     batch_size: int
     learning_rate: float
     recurrent_factor: float
+    slow_B: bool = True
     weight_decay: float
     warmup: float = 0.1
     clip: float | None = None
@@ -137,7 +142,7 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A task, a model for it, and how to train it: all that a run needs, and all that it records."""
+    """A task, a model for it, and how to train it: everything a run needs and records."""
 
     task: str
     model: ModelSettings
@@ -147,16 +152,14 @@ class Recipe:
         check_fields(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; what was added to recipes later is left out where it has its default."""
-        data = dataclasses.asdict(self)
-        for f in dataclasses.fields(Training):
-            if f.name in LATER and data["training"][f.name] == f.default:
-                del data["training"][f.name]
-        return data
+        """The recipe for JSON; fields that later versions added are left out if they have their defaults."""
+        model, training = saved_fields(self.model, config.LATER), saved_fields(self.training, LATER)
+        return {**dataclasses.asdict(self), "model": model, "training": training}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Recipe":
-        """From what `to_dict` gave; unknown and missing fields and wrong types are errors that name the field."""
+        """The recipe from the result of `to_dict`; unknown and missing fields and wrong types are errors that name the
+        field."""
         recipe: Recipe = _build(cls, data, "recipe")
         return recipe
 
@@ -173,7 +176,7 @@ def get(name: str) -> Recipe:
         raise wrong_value("name", "a task with a recipe", f"{name!r}; linrnn.register_task takes one")
     if name not in RECIPES:
         raise unknown("name", name, RECIPES)
-    return copy.deepcopy(RECIPES[name])  # options are dictionaries: the table stays as it is
+    return copy.deepcopy(RECIPES[name])  # options are dictionaries, and callers must not change the table
 
 
 def names() -> list[str]:
@@ -182,11 +185,11 @@ def names() -> list[str]:
 
 
 def register_task(name: str, load: Callable[[], Task], *, recipe: Recipe | str | None = None, note: str = "") -> None:
-    """Make a task known by name to `linrnn.tasks.load` and to commands.
+    """Register a task by name, for `linrnn.tasks.load` and for commands.
 
     Args:
         name: a new name.
-        load: a function that returns the `linrnn.tasks.Task`; it is called whenever the task is needed.
+        load: a function that returns the `linrnn.tasks.Task`; it is called each time the task is loaded.
         recipe: how `linrnn train NAME` trains it: a recipe, or the name of a recipe to copy. Without one the task is
             trained from Python only, by a recipe with `task=name`.
         note: one line that says what the task is.
@@ -216,7 +219,7 @@ def core_options(core: str) -> dict[str, Any]:
 
 
 def core_defaults(core: str) -> dict[str, Any]:
-    """The keyword arguments of a core and their defaults, likewise."""
+    """The keyword arguments of a core and their defaults, without `device` and `dtype`."""
     parameters = inspect.signature(CORES[core]).parameters.values()
     options = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in ("device", "dtype")]
     return {option.name: option.default for option in options}
@@ -273,9 +276,9 @@ def _paper(
     )
 
 
-# The paper tuned the base rates and gives the one of sCIFAR only: the others are S5's published rates. ListOps is an
-# exception, by our own runs (docs/paper/reproduce): its rate, a ring up to .9999 with small phases, and 16 eigenvalues
-# that start at almost 1 and can count brackets. The paper has the ring [0, .99] and all phases.
+# The paper tuned the base rates and gives only the rate of sCIFAR; the others are S5's published rates. ListOps is an
+# exception, chosen by our own runs (docs/paper/reproduce): its rate, a ring up to .9999 with small phases, and 16
+# eigenvalues that start close to 1 and can count brackets. The paper has the ring [0, .99] and all phases.
 _SCIFAR: dict[str, Any] = {
     "H": 512, "N": 384, "iterations": 180_000, "batch": 50, "rate": 0.004, "factor": 0.25, "dropout": 0.1,
     "ring": (0.9, 0.999),
@@ -319,7 +322,7 @@ RECIPES = {recipe.task: recipe for recipe in [_RECALL, *_TABLE]}
 
 @dataclass(frozen=True, kw_only=True)
 class Suggestion:
-    """A recipe for a task of one's own, and a sentence for each choice, by the field that was chosen.
+    """A recipe suggested for a task, and a sentence for each choice, by field.
 
     `linrnn.train` takes it as the recipe.
     """
@@ -329,7 +332,7 @@ class Suggestion:
 
 
 def suggest(task: Task) -> Suggestion:
-    """Sizes, eigenvalues, rate, dropout and steps that suit a task's length, size and kind: a place to start from.
+    """Suggest sizes, eigenvalues, rate, dropout and steps for the length, size and kind of a task: a place to start.
 
     Example:
         >>> suggestion = linrnn.recipes.suggest(task)

@@ -71,12 +71,25 @@ def stable_exp(nu_log: Tensor, theta_log: Tensor) -> Tensor:
     return exp(stable(nu_log), torch.exp(theta_log))
 
 
+def log(lam: Tensor) -> Tensor:
+    """log λ of planes (..., 2, N), with the phase between -π and π."""
+    re, im = lam.unbind(-2)
+    return torch.stack([torch.log(torch.hypot(re, im).clamp(min=torch.finfo(re.dtype).tiny)), torch.atan2(im, re)], -2)
+
+
+def power(log_lam: Tensor, dt: Tensor) -> Tensor:
+    """λ^dt as planes (*dt.shape, 2, N), from log λ (2, N)."""
+    re, im = (dt[..., None, None] * log_lam).unbind(-2)
+    return exp(-re, im).movedim(0, -2)
+
+
 class Parameterization(NamedTuple):
     """The parameters that represent λ."""
 
     names: tuple[str, ...]
     start: Callable[[Tensor, Tensor], tuple[Tensor, ...]]  # (ν, θ) to the values of the parameters
     lam: Callable[..., Tensor]  # the parameters to λ as planes (..., 2, N)
+    log: Callable[..., Tensor]  # the parameters to log λ as planes (..., 2, N)
 
 
 PARAMETERIZATIONS = {
@@ -84,16 +97,19 @@ PARAMETERIZATIONS = {
         ("nu_log", "theta_log"),
         lambda nu, theta: (nu.log(), theta.log()),
         lambda nu_log, theta_log: stable_exp(nu_log, theta_log).movedim(0, -2),
+        lambda nu_log, theta_log: torch.stack([-stable(nu_log), torch.exp(theta_log)], -2),
     ),
     "exp": Parameterization(
         ("nu", "theta"),
         lambda nu, theta: (nu, theta),
         lambda nu, theta: exp(nu, theta).movedim(0, -2),
+        lambda nu, theta: torch.stack([-nu, theta], -2),
     ),
     "real_imag": Parameterization(
         ("lam",),
         lambda nu, theta: (exp(nu, theta),),
         lambda lam: lam,
+        log,
     ),
 }
 

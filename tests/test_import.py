@@ -4,6 +4,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+import linrnn
 
 TIME = """
 import torch, time
@@ -52,8 +55,10 @@ try:
     linrnn.train(linrnn.recipes.get("recall"), folder + "/run")
 except ModuleNotFoundError as error:
     print(error)
-sys.argv = ["linrnn", "train"]
 from linrnn.cli import main
+sys.argv = ["linrnn", "--version"]
+main()
+sys.argv = ["linrnn", "train"]
 main()
 """
 NO_CACHE = """
@@ -79,6 +84,9 @@ with event.install_recorder("numba:compile") as compiled:
     with torch.autocast("cpu", torch.bfloat16):
         layer(x)[0].sum().backward()
     linrnn.scan(torch.randn(1, 4, 3, dtype=torch.complex128), torch.ones(3, dtype=torch.complex128), reverse=True)
+    for dtype in (torch.float32, torch.complex64, torch.float64, torch.complex128):
+        lam = torch.rand(2, 5, 3, dtype=dtype, requires_grad=True)
+        linrnn.scan(lam, lam, resets=torch.rand(2, 5) < 0.3)[0].abs().sum().backward()
     for norm in ("batch", "layer"):
         config = linrnn.ModelConfig(vocabulary=9, classes=3, d_model=4, d_state=6, depth=2, norm=norm)
         linrnn.Stream(linrnn.Model(config).eval(), batch=2).step(torch.tensor([1, 2]))
@@ -106,7 +114,9 @@ def test_the_cpu_needs_no_triton() -> None:
 def test_without_the_extras_all_but_training_and_the_command_line_work() -> None:
     done = _run(SLIM)
     assert done.returncode == 2, done.stderr
-    assert done.stdout == "training needs matplotlib, which is not installed: pip install 'linrnn[train]'\n"
+    error, version = done.stdout.splitlines()
+    assert error == "training needs matplotlib, which is not installed: pip install 'linrnn[train]'"
+    assert version.startswith(f"linrnn {linrnn.__version__}, torch {torch.__version__}, python 3.")
     said = "the command line needs typer, which is not installed: pip install 'linrnn[train]'"
     assert done.stderr == f"linrnn: {said}\n"
 

@@ -78,6 +78,37 @@ def test_the_block_by_hand(kind: dict[str, int], norm: str, mixing: str) -> None
     assert relative_error(model(inputs), expected) < 1e-12
 
 
+@NORMS
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+def test_the_last_norm(norm: str, training: bool) -> None:
+    """By hand, from the output of a model without it at every step."""
+    model = _model(vocabulary=7, norm=norm, last_norm=True).double()
+    steps = _model(vocabulary=7, norm=norm, pooling="none").double()
+    _shake(model)
+    steps.load_state_dict({k: v for k, v in model.state_dict().items() if not k.startswith("last_norm")})
+    steps.head, buffers = torch.nn.Identity(), dict(model.named_buffers())
+    running = [buffers[f"last_norm.running_{name}"].clone() for name in ("mean", "var")] if norm == "batch" else []
+    model.train(training)
+    steps.train(training)
+    inputs = _inputs({"vocabulary": 7}, torch.float64)
+    rows = [x[:length] for x, length in zip(steps(inputs, lengths=LENGTHS), LENGTHS, strict=True)]
+    if norm == "layer":
+        rows = [F.layer_norm(row, row.shape[-1:]) for row in rows]
+    else:
+        together = torch.cat(rows)
+        mean, var = (together.mean(0), together.var(0, unbiased=False)) if training else running
+        rows = [(row - mean) / (var + 1e-5).sqrt() for row in rows]
+    weight, bias = (_parameter(model, f"last_norm.{name}") for name in ("weight", "bias"))
+    pooled = torch.stack([(row * weight + bias).sum(0) / max(len(row), 1) for row in rows])
+    expected = pooled @ _parameter(model, "head.weight").T + _parameter(model, "head.bias")
+    assert relative_error(model(inputs, lengths=LENGTHS), expected) < 1e-12
+    if not training:
+        _, state = model.chunk(inputs[:, :4])
+        for k in range(4, 9):
+            output, state = model.step(inputs[:, k], state)
+        assert relative_error(output, model(inputs)) < 1e-12
+
+
 @pytest.mark.parametrize("kind", [{"channels": 40}, {"vocabulary": 40}], ids=["pixels", "tokens"])
 def test_weights_start_with_a_variance_of_one_over_their_inputs(kind: dict[str, int]) -> None:
     torch.manual_seed(0)
@@ -452,7 +483,7 @@ def test_weights_with_a_bit_flipped(tmp_path: Path) -> None:
     data = bytearray(weights.read_bytes())
     data[-3] ^= 1
     weights.write_bytes(data)
-    with pytest.raises(ValueError, match=r"folder: expected the weights of config.json in .*: its checksum is another"):
+    with pytest.raises(ValueError, match=r"folder: expected the weights of config.json in .*: the checksum differs"):
         linrnn.load(tmp_path)
 
 
@@ -851,7 +882,7 @@ def _parameter(model: nn.Module, name: str) -> Tensor:
 @torch.no_grad()
 def _shake(model: linrnn.Model) -> None:
     """Norms that do something, as after training."""
-    for block in model.blocks:
-        for x in (*block.norm.parameters(), *block.norm.buffers()):
+    for norm in (*(block.norm for block in model.blocks), *((model.last_norm,) if model.last_norm else ())):
+        for x in (*norm.parameters(), *norm.buffers()):
             if x.is_floating_point():
                 x.copy_(torch.rand_like(x) + 0.5)

@@ -45,7 +45,14 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def on_page_content(html: str, **_: Any) -> str:
     """Equations as MathML, which browsers draw without a script."""
-    return MATH.sub(lambda m: convert(unescape(m[3]), display="inline" if m[2] == "(" else "block"), html)
+
+    def draw(match: re.Match[str]) -> str:
+        if match[2] == "(":
+            return convert(unescape(match[3]), display="inline")
+        parts = [convert(part.strip(), display="block") for part in unescape(match[3]).split(r"\qquad")]
+        return f'<div class="equations">{"".join(parts)}</div>'  # side by side, or one below the other on a phone
+
+    return MATH.sub(draw, html)
 
 
 def leaves_docs(page: str, up: str, path: str) -> bool:

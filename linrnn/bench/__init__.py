@@ -1,1 +1,1 @@
-"""Speed, as ratios measured side by side in one run: what `linrnn bench` prints."""
+"""Speed, as ratios measured in one run: what `linrnn bench` prints."""

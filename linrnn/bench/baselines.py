@@ -1,4 +1,4 @@
-"""Other implementations of the same work: PyTorch's own scan, JAX in a process of its own, and accelerated-scan."""
+"""Baselines: PyTorch's own scan, JAX in a separate process, and accelerated-scan."""
 
 import importlib
 import importlib.util
@@ -29,12 +29,12 @@ class Unavailable(RuntimeError):  # noqa: N818, it is no error
 
 
 def jax(jobs: Iterable[Mapping[str, Any]], device: torch.device) -> Iterator[dict[str, Any]]:
-    """What `jax_baseline` measured of each job, as it comes; `error` in place of numbers where one failed."""
+    """The results of `jax_baseline`, job by job; `error` in place of numbers where a job failed."""
     jobs = list(jobs)
     if importlib.util.find_spec("jax") is None:
         raise Unavailable("JAX is not installed here, so it is left out")
     measure.free(device)
-    # -P: our files must not stand before the standard library's of the same name
+    # -P: our files must not hide files of the standard library with the same name
     command = [sys.executable, "-P", str(Path(__file__).with_name("jax_baseline.py"))]
     environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # this process needs the GPU's memory too
     if device.type == "cpu":
@@ -52,30 +52,32 @@ def jax(jobs: Iterable[Mapping[str, Any]], device: torch.device) -> Iterator[dic
                     done += 1
                     yield json.loads(line)
             finally:
-                process.kill()  # where nobody waits for the rest
+                process.kill()  # where the rest of the results is not read
         said.seek(0)
-        words = said.read().strip().splitlines() or ["it said nothing"]
+        words = said.read().strip().splitlines() or ["it printed nothing"]
     if done != len(jobs):
         raise Unavailable(f"JAX failed: {words[-1]}")
 
 
-def _jax_scans(shapes: list[Shape], device: torch.device) -> Iterator[tuple[float, float]]:
-    for result in jax(({"kind": "scan", "shape": shape} for shape in shapes), device):
+def _jax_scans(
+    shapes: list[Shape], device: torch.device, real: bool = False, varying: bool = False
+) -> Iterator[tuple[float, float]]:
+    for result in jax(({"kind": "scan", "shape": shape, "real": real, "varying": varying} for shape in shapes), device):
         if "error" in result:
             raise Unavailable(f"JAX failed: {result['error']}")
         yield result["forward_ms"], result["with_backward_ms"]
 
 
-def _accelerated_scans(shapes: list[Shape], device: torch.device) -> Iterator[tuple[float, float]]:
-    """Its λ has u's size, and its layout is (batch, N, length): neither copy nor transpose is counted."""
+def _accelerated_scans(shapes: list[Shape], device: torch.device, real: bool = False) -> Iterator[tuple[float, float]]:
+    """Its λ has the size of u, and its layout is (batch, N, length): neither copy nor transpose is counted."""
     if device.type != "cuda":
         raise Unavailable("accelerated-scan runs on a GPU only, so it is left out")
     try:
-        scan = importlib.import_module("accelerated_scan.complex").scan
+        scan = importlib.import_module("accelerated_scan.warp" if real else "accelerated_scan.complex").scan
     except ImportError as error:
         raise Unavailable("accelerated-scan, with its complex scan, is not installed here: it is left out") from error
     for batch, length, n in shapes:
-        u, grad = (torch.randn(batch, n, length, dtype=torch.complex64, device=device) for _ in range(2))
+        u, grad = (torch.randn(batch, n, length, dtype=_dtype(real), device=device) for _ in range(2))
         inputs = torch.full_like(u, 0.9).requires_grad_(), u.requires_grad_()
 
         def both(inputs: tuple[Tensor, Tensor] = inputs, grad: Tensor = grad) -> None:
@@ -86,21 +88,23 @@ def _accelerated_scans(shapes: list[Shape], device: torch.device) -> Iterator[tu
         yield times["forward"], times["both"]
 
 
-def _pytorch_scans(shapes: list[Shape], device: torch.device) -> Iterator[tuple[float, float]]:
+def _pytorch_scans(shapes: list[Shape], device: torch.device, real: bool = False) -> Iterator[tuple[float, float]]:
     for shape in shapes:
         try:
-            yield _pytorch_times(shape, device)
+            yield _pytorch_times(shape, device, real)
         except RuntimeError as error:
             raise Unavailable(f"PyTorch's associative_scan failed: {str(error).strip().splitlines()[0]}") from error
 
 
-def _pytorch_times(shape: Shape, device: torch.device) -> tuple[float, float]:
+def _pytorch_times(shape: Shape, device: torch.device, real: bool) -> tuple[float, float]:
     """λ has the size of u. On a CPU the scan runs eagerly, since compiled code would need a C++ compiler."""
-    u, grad = (torch.randn(shape, dtype=torch.complex64, device=device) for _ in range(2))
+    u, grad = (torch.randn(shape, dtype=_dtype(real), device=device) for _ in range(2))
     lam = torch.full_like(u, 0.9)
     scan: Callable[..., tuple[Tensor, ...]] = pytorch_scan
     inputs, grads = [lam, u], [grad]
-    if device.type == "cuda":  # its compiler takes no complex numbers
+    if device.type == "cuda" and real:
+        scan = torch.compile(partial(pytorch_scan, mode="pointwise"), fullgraph=True, dynamic=False)
+    elif device.type == "cuda":  # its compiler takes no complex numbers
         scan = torch.compile(pytorch_scan_of_planes, fullgraph=True, dynamic=False)
         inputs, grads = ([part.contiguous() for x in xs for part in (x.real, x.imag)] for xs in (inputs, grads))
     learned = [x.clone().requires_grad_() for x in inputs]
@@ -116,13 +120,17 @@ def _pytorch_times(shape: Shape, device: torch.device) -> tuple[float, float]:
     return times["forward"], times["both"]
 
 
-def pytorch_scan(lam: Tensor, u: Tensor) -> tuple[Tensor, ...]:
-    """The states of the recurrence on complex tensors (batch, length, N), by PyTorch's prototype."""
+def _dtype(real: bool) -> torch.dtype:
+    return torch.float32 if real else torch.complex64
+
+
+def pytorch_scan(lam: Tensor, u: Tensor, mode: str = "generic") -> tuple[Tensor, ...]:
+    """The states of the recurrence on tensors (batch, length, N), by PyTorch's prototype."""
 
     def combine(first: Pair, second: Pair) -> Pair:
         return first[0] * second[0], second[0] * first[1] + second[1]
 
-    return (associative_scan(combine, (lam, u), 1, combine_mode="generic")[1],)
+    return (associative_scan(combine, (lam, u), 1, combine_mode=mode)[1],)
 
 
 def pytorch_scan_of_planes(*planes: Tensor, mode: str = "pointwise") -> tuple[Tensor, ...]:
@@ -136,9 +144,16 @@ def pytorch_scan_of_planes(*planes: Tensor, mode: str = "pointwise") -> tuple[Te
     return states[2], states[3]
 
 
-# each gives, for shapes (batch, length, N), the milliseconds of a complex64 scan: forward, and forward with backward
+# Each gives, for shapes (batch, length, N), the milliseconds of a complex64 scan: forward, and forward with backward
 SCANS: dict[str, Callable[[list[Shape], torch.device], Iterator[tuple[float, float]]]] = {
     "PyTorch associative_scan": _pytorch_scans,
     "JAX associative_scan": _jax_scans,
+    "accelerated-scan": _accelerated_scans,
+}
+
+# the same with a λ of u's size, and with real numbers where the last argument is true
+VARYING: dict[str, Callable[[list[Shape], torch.device, bool], Iterator[tuple[float, float]]]] = {
+    "PyTorch associative_scan": _pytorch_scans,
+    "JAX associative_scan": partial(_jax_scans, varying=True),
     "accelerated-scan": _accelerated_scans,
 }

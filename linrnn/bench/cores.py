@@ -15,15 +15,15 @@ GOALS = {"rnn-tanh": 20, "s4d": 1, "s5": 1}  # how many times faster the LRU sho
 
 
 def names() -> list[str]:
-    """The ladder and all cores, but for `rnn`, which is `rnn-tanh`."""
+    """The ladder and all cores except `rnn`, which is `rnn-tanh`."""
     return [name for name in presets.names() if name != "rnn" and name not in presets.SSMS]
 
 
 def rows(case: Case, chosen: Iterable[str], device: torch.device, seconds: float = 2.0) -> Iterator[Row]:
     """The LRU first, then the others: how many times faster it is, and how many times its memory they take.
 
-    What fails, for want of memory or otherwise, is reported in its row and does not stop the rest. Memory is what
-    PyTorch had allocated at once on a GPU; None on a CPU.
+    A failure, such as too little memory, is reported in its row and does not stop the rest. Memory is PyTorch's peak
+    allocation on a GPU; None on a CPU.
     """
     ours: Row = {}
     for name in dict.fromkeys([OURS, *chosen]):
@@ -42,14 +42,14 @@ def rows(case: Case, chosen: Iterable[str], device: torch.device, seconds: float
             row |= _measured(dataclasses.replace(case, recipe=recipe), device, seconds)
         except torch.OutOfMemoryError:
             row["error"] = "out of memory"
-        except Exception as error:  # whatever a core, a compiler or a driver may say
+        except Exception as error:  # a core, a compiler or a driver may raise anything
             row["error"] = f"{type(error).__name__}: {error}".strip().splitlines()[0]
         ours = ours or row
         yield {**row, **compare(row, ours)}
 
 
 def compare(row: Row, ours: Row) -> Row:
-    """With the LRU, where both were measured."""
+    """Compared with the LRU, if both were measured."""
     if "error" in row or "error" in ours:
         return {"lru_faster": None, "memory_ratio": None}
     both = row["peak_bytes"] is not None and ours["peak_bytes"] is not None

@@ -1,7 +1,7 @@
-"""The scan and the training step in plain JAX, with `associative_scan`: a process of its own that reads jobs as JSON.
+"""The scan and the training step in plain JAX, with `associative_scan`: a separate process that reads jobs as JSON.
 
 The model is linrnn's: batch norm, LRU, gelu, GLU and skip in every block, mean pooling, AdamW; its parameters are
-float32 and its states complex64. It does less than ours: no dropout, no padding, no running statistics.
+float32 and its states complex64. It does less work than linrnn's: no dropout, no padding, no running statistics.
 """
 # mypy: disable-error-code="import-not-found"
 
@@ -21,22 +21,25 @@ Parameters = dict[str, Any]
 
 
 def scan(lam: Any, u: Any, reverse: bool = False) -> Any:
-    """x_k = λ·x_{k-1} + u_k: lam (N,), u (batch, length, N), complex."""
+    """x_k = λ·x_{k-1} + u_k: lam (N,) or (batch, length, N), u (batch, length, N)."""
 
     def join(a: Any, b: Any) -> Any:
         return a[0] * b[0], b[0] * a[1] + b[1]
 
-    def one(sequence: Any) -> Any:
+    def one(lam: Any, sequence: Any) -> Any:
         return jax.lax.associative_scan(join, (jnp.broadcast_to(lam, sequence.shape), sequence), reverse=reverse)[1]
 
-    return jax.vmap(one)(u)
+    return jax.vmap(one, in_axes=(0 if lam.ndim == 3 else None, 0))(lam, u)
 
 
 def time_scan(job: Parameters) -> dict[str, float]:
     batch, length, n = job["shape"]
     rng = np.random.default_rng(0)
-    u, grad = (jnp.asarray(_normal(rng, batch, length, n) + 1j * _normal(rng, batch, length, n)) for _ in range(2))
-    lam = jnp.asarray(np.exp(-0.1 + 1j * np.linspace(0, 6, n)).astype(np.complex64))
+    factor = np.float32(0) if job["real"] else np.complex64(1j)
+    u, grad = (jnp.asarray(_normal(rng, batch, length, n) + factor * _normal(rng, batch, length, n)) for _ in range(2))
+    lam = jnp.asarray(np.exp(-0.1 + factor * np.linspace(0, 6, n)).astype(u.dtype))
+    if job["varying"]:
+        lam = jnp.broadcast_to(lam, u.shape).copy()
     forward = jax.jit(scan)
     both = jax.jit(lambda lam, u, grad: jax.vjp(scan, lam, u)[1](grad))
     return {
@@ -140,7 +143,7 @@ def adamw(state: Any, inputs: Any, targets: Any, job: Parameters, rate: float = 
 
 
 def per_second(run: Callable[[], Any], seconds: float) -> float:
-    """Calls a second over about that many seconds."""
+    """Calls per second, measured over about this many seconds."""
     for _ in range(2):
         jax.block_until_ready(run())
     start = time.perf_counter()

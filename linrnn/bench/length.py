@@ -12,7 +12,7 @@ from linrnn.recipes import ModelSettings, Recipe, Training
 
 LENGTHS = (16_384, 65_536, 262_144, 1_048_576)
 CPU_LENGTHS = (1024, 4096, 16_384)
-GOAL = 1.2  # times the time for a token of the shortest sequence, at most
+GOAL = 1.2  # the most, relative to the time for a token of the shortest sequence
 
 
 def rows(
@@ -25,9 +25,9 @@ def rows(
     seconds: float = 2.0,
     compiled: bool = True,
 ) -> Iterator[Row]:
-    """For each length: milliseconds a step, nanoseconds a token and that over the first's, and peak memory.
+    """For each length: milliseconds a step, nanoseconds a token, their ratio to the first length, and peak memory.
 
-    Memory is what PyTorch had allocated at once on a GPU; None on a CPU.
+    Memory is PyTorch's peak allocation on a GPU; None on a CPU.
     """
     first: float | None = None
     for length in lengths:

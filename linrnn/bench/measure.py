@@ -15,7 +15,7 @@ from linrnn.util import files
 from linrnn.util.provenance import provenance
 
 CPU = torch.device("cpu")
-FLUSH = 1 << 28  # bytes written between two measurements on a GPU: more than any cache holds
+FLUSH = 1 << 28  # bytes written between two measurements on a GPU: more than its caches hold
 LARGE = 1 << 28  # bytes of a copy that runs at a device's full bandwidth
 
 Run = Callable[[], object]
@@ -30,10 +30,10 @@ def milliseconds(
 ) -> dict[str, float]:
     """The median time of each candidate; the runs are interleaved, so that a busy machine slows all candidates alike.
 
-    On a GPU each is replayed from a CUDA graph, so that launches do not count, after its caches were overwritten.
+    On a GPU each is replayed from a CUDA graph, so that launches do not count, after its caches are overwritten.
 
     Args:
-        of: what is reported of the times on a CPU; `min` leaves out what other programs took.
+        of: the statistic of the times on a CPU; `min` excludes the time taken by other programs.
     """
     if device.type == "cuda":
         return _on_gpu(candidates, rounds, device)
@@ -50,7 +50,7 @@ def milliseconds(
 
 
 def _on_gpu(candidates: Mapping[str, Run], rounds: int, device: torch.device) -> dict[str, float]:
-    pool = torch.cuda.graph_pool_handle()  # results are not looked at, so all may lie in the same place
+    pool = torch.cuda.graph_pool_handle()  # results are not used, so all may share memory
     runs = {name: Captured(run, pool=pool) for name, run in candidates.items()}
     flush = torch.empty(FLUSH, dtype=torch.uint8, device=device)
     times: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {name: [] for name in candidates}
@@ -67,7 +67,7 @@ def _on_gpu(candidates: Mapping[str, Run], rounds: int, device: torch.device) ->
 
 
 def per_second(run: Run, device: torch.device, seconds: float = 1.0, rehearsals: int = 3) -> float:
-    """Calls a second over about that many seconds, one after the other without waiting; at least one call."""
+    """Calls per second over about this many seconds, one after the other without waiting; at least one call."""
     for _ in range(rehearsals):
         run()
     wait(device)
@@ -83,9 +83,9 @@ def per_second(run: Run, device: torch.device, seconds: float = 1.0, rehearsals:
 
 
 def copy(moved: int, device: torch.device) -> Run:
-    """A pass that moves so many bytes: half of them are read, half are written.
+    """A pass that moves this number of bytes: half of them are read, half are written.
 
-    On a GPU by a kernel: in a CUDA graph the driver's own copy of more than a gigabyte ran at two thirds of its speed.
+    On a GPU a kernel copies: in a CUDA graph the driver's copy of more than a gigabyte ran at two thirds of this speed.
     """
     if device.type == "cpu":
         return torch.zeros(moved // 2, dtype=torch.uint8).clone
@@ -98,20 +98,20 @@ def copy_bandwidth(device: torch.device, size: int = LARGE) -> float:
 
 
 def wait(device: torch.device) -> None:
-    """Until the device has done all it was asked for."""
+    """Wait until the device has finished."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def free(device: torch.device) -> None:
-    """Hand back the memory that is no longer used: another process may need it."""
+    """Free cached memory for other processes."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
 
 def write(path: Path | None, command: str, results: Any) -> None:
-    """Write what was measured, with what and where, as JSON."""
+    """Write the results with command, machine and versions as JSON."""
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         record = json.dumps({"command": command, **provenance(), "results": results}, indent=2) + "\n"

@@ -37,7 +37,7 @@ CPU_SHAPES: dict[str, Shape] = {
     "one sequence": (1, 16_384, 256),
 }
 ODD: list[Shape] = [(7, 5000, 250), (33, 1000, 770), (3, 100_003, 100)]  # sizes that no tile divides
-GOAL, SWEEP_GOAL, CPU_GOAL = 0.85, 0.7, 1.5  # shares of a copy's bandwidth; on a CPU the multiple of its time
+GOAL, SWEEP_GOAL, CPU_GOAL = 0.85, 0.7, 1.5  # shares of a copy's bandwidth; on a CPU multiples of a copy's time
 
 TENSORS = {"forward": 2, "backward": 3}  # of u's size, read or written
 
@@ -56,7 +56,7 @@ def useful_bytes(shape: Shape, dtype: torch.dtype, pass_: str) -> int:
 def compile_ahead(shapes: Iterable[Shape], dtypes: Iterable[torch.dtype], device: torch.device) -> None:
     """Compile the Triton kernels for all shapes into Triton's cache on disk, in as many processes as there are cores.
 
-    One process would take minutes for a sweep. A shape that fails here fails again when it is measured.
+    One process would take minutes for a sweep. A shape that fails here is reported when it is measured.
     """
     if not backend.triton(device):
         return
@@ -101,7 +101,7 @@ def _rows_of(name: str, shape: Shape, dtype: torch.dtype, device: torch.device, 
     candidates = _scans(shape, dtype, device)
     for pass_ in TENSORS:
         candidates[f"copy {pass_}"] = measure.copy(useful_bytes(shape, dtype, pass_), device)
-    if device.type == "cpu":  # to allocate a larger tensor may take longer than to copy it: scale the copy
+    if device.type == "cpu":  # allocating a larger tensor may take longer than copying it: scale the copy
         del candidates["copy backward"]
     times = measure.milliseconds(candidates, rounds, device)
     times.setdefault("copy backward", times["copy forward"] * TENSORS["backward"] / TENSORS["forward"])
@@ -120,7 +120,7 @@ def _rows_of(name: str, shape: Shape, dtype: torch.dtype, device: torch.device, 
 
 
 def compare(moved: int, ms: float, copy_ms: float) -> Row:
-    """Bandwidths in TB/s, and the share of the bandwidth of a copy of as many bytes."""
+    """Bandwidths in TB/s, and the share of the bandwidth of a copy of the same number of bytes."""
     return {
         "bytes": moved,
         "ms": ms,
@@ -154,7 +154,7 @@ def picture(results: Iterable[Row], path: Path) -> None:
 def baseline_rows(
     shapes: Mapping[str, Shape], ours: Iterable[Row], device: torch.device
 ) -> tuple[list[Row], dict[str, str]]:
-    """Times of other scans in complex64 against ours in float32, and why a baseline is missing."""
+    """Times of other scans in complex64 compared with ours in float32, and why a baseline is missing."""
     both: dict[Shape, dict[str, float]] = {}
     for row in ours:
         if row["dtype"] == "float32" and not row["reverse"]:

@@ -1,6 +1,6 @@
 """Seconds from the start of a process to the end of its first training step, with empty caches and in a second process.
 
-The process is a new one. It does what `linrnn train` does before the first step, on random data of a recipe's sizes.
+A new process runs what `linrnn train` runs before the first step, on random data of a recipe's sizes.
 """
 
 import json
@@ -19,7 +19,7 @@ GOALS = {"cold": 30, "warm": 8}  # seconds on an NVIDIA H200
 
 
 def rows(recipe: str, device: str) -> Iterator[Row]:
-    """A row for a process with empty caches, and a row for the next process."""
+    """A row for a process with empty caches, and a row for a second process."""
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {name: str(Path(folder) / name.lower()) for name in CACHES}
         for caches in GOALS:
@@ -33,7 +33,7 @@ def rows(recipe: str, device: str) -> Iterator[Row]:
 
 
 def main(recipe: str, device: str, began: float) -> dict[str, float]:
-    """The seconds of each part, in order, and of all."""
+    """The seconds of each part, in order, and their sum."""
     marks = [began]
 
     def passed() -> float:

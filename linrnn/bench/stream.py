@@ -24,7 +24,7 @@ from linrnn.streaming.weights import fold_layer, fold_model
 
 GPU_GOAL_US, GPU_GOAL_RATIO = 60, 2  # at batch 1; at batch 1,024, times reading weights and states
 CPU_GOAL = 5000  # steps/s
-STEPS = 20  # that are timed together on a CPU
+STEPS = 20  # steps that are timed together on a CPU
 
 
 def config(H: int, N: int, depth: int = 6) -> ModelConfig:
@@ -44,7 +44,7 @@ def gpu_rows(
 ) -> Iterator[Row]:
     """The time of one step of a stream, of the model's products alone, and of reading weights and states once.
 
-    With `rnn`, those of the same model with PyTorch's layers as well.
+    With `rnn` also the times of the same model with PyTorch's layers.
     """
     bandwidth = measure.copy_bandwidth(device)
     model = Model(config(H, N, depth)).to(device).eval()
@@ -82,15 +82,15 @@ def _step_us(model: Model, inputs: Tensor, dtype: torch.dtype, seconds: float) -
 
 
 def compare(read: int, bandwidth: float, us: float) -> Row:
-    """Against reading that many bytes, at so many bytes a second."""
+    """A row, compared with reading this number of bytes at this bandwidth."""
     read_us = 1e6 * read / bandwidth
     return {"bytes": read, "read_us": read_us, "ratio": us / read_us}
 
 
 def bytes_of(model: Model, batch: int, dtype: torch.dtype) -> int:
-    """Of a model's folded weights, their matrices in this type, and of the states: what a step needs to know.
+    """The bytes of a model's folded weights, with matrices in this dtype, and of the states.
 
-    Whoever reads each once has read the least; the kernels of a GPU keep C·Λ and C·B for C and read somewhat more.
+    A step must read each at least once; the GPU kernels store C·Λ and C·B in place of C and read somewhat more.
     """
     cores, total, steps = model.initial_state(batch)
     return sum(tensor.nbytes for tensor in (*fold_model(model, dtype), *cores, total, steps))
@@ -99,13 +99,13 @@ def bytes_of(model: Model, batch: int, dtype: torch.dtype) -> int:
 def cpu_rows(*, H: int = 128, N: int = 256, depth: int = 6, rounds: int = 300) -> list[Row]:
     """Steps a second on one thread, batch 1, float32: models that differ in their cores only, then single layers.
 
-    The layers are measured at the same ratio of N to H down to a quarter of H.
+    The layers are measured at the same ratio of N to H, from twice H down to a quarter.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with torch.no_grad():
-            layers = [row for part in (1, 2, 4) for row in _layers(H // part, N // part, rounds)]
+            layers = [row for size in (8, 4, 2, 1) for row in _layers(H * size // 4, N * size // 4, rounds)]
             return [*_models(H, N, depth, rounds), *layers]
     finally:
         torch.set_num_threads(threads)
@@ -120,7 +120,7 @@ def _models(H: int, N: int, depth: int, rounds: int) -> list[Row]:
 
 
 def _layers(H: int, N: int, rounds: int) -> list[Row]:
-    """PyTorch's layers give the N features of their state, without a map back to H: they do less."""
+    """PyTorch's layers return the N features of their state, without a map back to H, which is less work."""
     lru = LRU(H, N)
     u = torch.randn(1, H)
     candidates = {"LRU, linrnn.Stream": _steps_of_stream(Stream(lru), H)}
@@ -142,7 +142,7 @@ Stepper = tuple[Callable[[Any], Any], Any]  # from a state to the next, and the 
 def in_numpy(lru: LRU, inputs: Tensor) -> Stepper:
     """The layer in five lines of NumPy: complex states that products read as pairs of real numbers, without a copy."""
     lam, B, C, D = (weight.numpy() for weight in fold_layer(lru, torch.float32))
-    pairs = np.arange(len(lam)).reshape(2, -1).T.ravel()  # real and imaginary parts side by side
+    pairs = np.arange(len(lam)).reshape(2, -1).T.ravel()  # real and imaginary parts, interleaved
     lam, B, C = lam[pairs].view(np.complex64), B[pairs].copy(), C[:, pairs].copy()
     u = inputs[0].numpy()
 
@@ -176,7 +176,7 @@ def in_onnx_runtime(lru: LRU, inputs: Tensor) -> Stepper:
 
 
 def _rows(what: str, times: dict[str, float], H: int, N: int, goal: int | None) -> list[Row]:
-    """Speeds, and how many times faster the first is, whose goal it is."""
+    """Speeds, the ratio of the first to the others, and its goal."""
     first = next(iter(times))
     return [
         {
@@ -206,7 +206,7 @@ def _steps_of_model(model: Model) -> measure.Run:
 
 
 def _steps(step: Callable[[Any], Any], state: Any) -> measure.Run:
-    """Steps one after the other, from a state to the next; a state of None is a layer's start."""
+    """Consecutive steps, each from the state of the last; the state None is the layer's initial state."""
 
     def run() -> None:
         nonlocal state

@@ -1,7 +1,7 @@
-"""Steps a second of whole training steps at the paper's sizes, on random data, and of what they are compared with.
+"""Steps a second of whole training steps at the paper's sizes, on random data, and of the baselines.
 
 A step is what `linrnn train` runs: forward, backward and optimizer; on a GPU in bfloat16, compiled, and captured in one
-CUDA graph. The matrix products alone are those of B, C and the mixing of all blocks, forward and backward.
+CUDA graph. "The matrix products alone" are the products with B, C and the mixing of all blocks, forward and backward.
 """
 
 import dataclasses
@@ -62,7 +62,7 @@ GOALS = {  # steps/s on an NVIDIA H200: five times what minimal-LRU reaches ther
 
 @dataclass(frozen=True)
 class Case:
-    """A recipe to measure, and on what."""
+    """A recipe to measure, and its data."""
 
     name: str
     recipe: Recipe
@@ -70,16 +70,16 @@ class Case:
 
     @property
     def rows(self) -> int:
-        """Steps of all sequences of a batch; those of a row where training packs them."""
+        """The steps of all sequences of a batch; for packed batches the steps of the row."""
         steps = self.recipe.training.batch_size * self.task.documents * self.length
         lengths = self.task.train.lengths
-        if lengths is None or self.bidirectional or self.task.documents == 2:
+        if lengths is None or self.task.documents == 2:
             return steps
         return packing.row_length(int(packing.packed_length(torch.from_numpy(lengths))), steps) or steps
 
     @property
     def without_padding(self) -> bool:
-        """A recipe that has padding, without: the same to those who compute padding."""
+        """The recipe without padding; for baselines that compute padding, the work is the same."""
         return self.name.endswith(FULL)
 
     @property
@@ -92,7 +92,8 @@ class Case:
 
 
 def cases(names: Iterable[str]) -> list[Case]:
-    """Recipes by name, on random examples; those that look both ways also one way, those with padding also without."""
+    """Recipes by name, on random examples; bidirectional recipes also in one direction, recipes with padding also
+    without."""
     result = []
     for name in names:
         if name not in SIZES:
@@ -129,7 +130,7 @@ def random_task(name: str, sizes: Sizes, examples: int) -> Task:
 
 
 def prepare(case: Case, device: torch.device, compiled: bool = True) -> Callable[[], Tensor]:
-    """What runs one training step and returns the loss."""
+    """A function that runs one training step and returns the loss."""
     plan = case.recipe.training
     model = Model(case.recipe.model.config(case.task)).to(device)
     optimizer = make_optimizer(model, plan)
@@ -143,7 +144,8 @@ def prepare(case: Case, device: torch.device, compiled: bool = True) -> Callable
 
 
 def row(case: Case, device: torch.device, *, rnn: bool = False, profile: bool = False, seconds: float = 2.0) -> Row:
-    """The step's speed, the products', with `rnn` that of PyTorch's layers, with `profile` the time by kernel."""
+    """The speed of the step and of its products; with `rnn` also of PyTorch's layers, with `profile` also the time by
+    kernel."""
     step = prepare(case, device)
     rehearsals = 10 if device.type == "cuda" else 1
     speed = measure.per_second(step, device, seconds, rehearsals)
@@ -168,7 +170,7 @@ def row(case: Case, device: torch.device, *, rnn: bool = False, profile: bool = 
     share = ms * speed / 1e3
     result |= {"products_ms": ms, "products_TFLOP/s": operations / ms / 1e9, "products_share": share}
     for kind, core in PYTORCH.items() if rnn else ():
-        # uncompiled: these layers stay out of the compiler, and beside them the rest takes little time
+        # not compiled: PyTorch cannot compile these layers, and the rest takes little time
         other = dataclasses.replace(case, recipe=presets.apply(case.recipe, core))
         eager = prepare(other, device, compiled=False)
         result[f"nn.{kind}"] = measure.per_second(eager, device, seconds, 1)
@@ -178,7 +180,7 @@ def row(case: Case, device: torch.device, *, rnn: bool = False, profile: bool = 
 
 
 def jax_speeds(chosen: list[Case], device: torch.device, seconds: float = 2.0) -> Iterator[Row]:
-    """What `jax_baseline` reaches in each case; raises `baselines.Unavailable` where it cannot run."""
+    """The speed of `jax_baseline` in each case; raises `baselines.Unavailable` where it cannot run."""
     yield from baselines.jax((_job(case, seconds) for case in chosen), device)
 
 
@@ -202,7 +204,7 @@ def _job(case: Case, seconds: float) -> dict[str, Any]:
 
 
 def product_widths(case: Case) -> list[tuple[int, int]]:
-    """Features in and out of the products of one block: B, C and the mixing."""
+    """Input and output features of the products of one block: B, C and the mixing."""
     model = case.recipe.model
     return widths(model.d_model, model.d_state, bidirectional=case.bidirectional, half_glu=model.mixing == "half_glu")
 
@@ -212,7 +214,8 @@ def widths(H: int, N: int, *, bidirectional: bool = False, half_glu: bool = Fals
 
 
 def product_operations(case: Case) -> int:
-    """Of all blocks: each product forward, and two as large backward; two operations for each pair of factors."""
+    """The operations of all blocks: each product forward, and two of the same size backward; a multiplication and an
+    addition each."""
     return 6 * case.recipe.model.depth * case.rows * sum(a * b for a, b in product_widths(case))
 
 
@@ -226,7 +229,7 @@ def products(case: Case, device: torch.device, rounds: int = 10) -> float:
 def products_of_block(
     rows: int, pairs: Iterable[tuple[int, int]], dtype: torch.dtype, device: torch.device, backward: bool = True
 ) -> measure.Run:
-    """What multiplies (rows, a) by (a, b) for each pair, and the gradient of the result by both."""
+    """A function that multiplies (rows, a) by (a, b) for each pair, and the gradient of the result by both factors."""
     factors = [
         tuple(torch.randn(*shape, dtype=dtype, device=device) for shape in ((rows, a), (b, a), (rows, b)))
         for a, b in pairs
@@ -243,7 +246,7 @@ def products_of_block(
 
 
 def by_kernel(step: measure.Run, device: torch.device, steps: int = 5, top: int = 15) -> Row:
-    """Where the time of a step goes: the longest kernels, and how long the device was busy, in microseconds a step."""
+    """The longest kernels of a step, and how long the device was busy, in microseconds a step."""
     from torch.profiler import ProfilerActivity, profile
 
     gpu = device.type == "cuda"
@@ -258,7 +261,7 @@ def by_kernel(step: measure.Run, device: torch.device, steps: int = 5, top: int 
         measure.wait(device)
     wall = (time.perf_counter() - start) * 1e6 / steps
     entries: Any = [entry for entry in recorded.key_averages() if entry.device_type.name == ("CUDA" if gpu else "CPU")]
-    if gpu:  # spans of code, drawn over the kernels that they started, would count those twice
+    if gpu:  # spans of code overlap the kernels that they started, and would count these twice
         entries = [entry for entry in entries if not getattr(entry, "is_user_annotation", False)]
     kernels = [
         {
@@ -273,7 +276,8 @@ def by_kernel(step: measure.Run, device: torch.device, steps: int = 5, top: int 
 
 
 def picture(results: Iterable[Row], path: Path) -> None:
-    """The milliseconds of a step at each recipe: its matrix products alone, and all the rest; with the goal's."""
+    """The milliseconds of a step at each recipe: its matrix products alone, and the rest; and the milliseconds of the
+    goal."""
     from linrnn.util import style  # Matplotlib loads when it is needed
 
     rows = list(results)[::-1]  # the first on top
@@ -281,7 +285,7 @@ def picture(results: Iterable[Row], path: Path) -> None:
     rest = [max(0.0, 1e3 / row["steps/s"] - row["products_ms"]) for row in rows]
     figure, ((axis,),) = style.subplots(1, 1, width=7.0, height=0.35 * len(rows) + 1.0)
     axis.barh(range(len(rows)), products, color=style.BLUE, label="the matrix products, measured alone")
-    axis.barh(range(len(rows)), rest, left=products, color=style.SKY, label="all the rest")
+    axis.barh(range(len(rows)), rest, left=products, color=style.SKY, label="the rest")
     goals = [(1e3 / row["goal"], place) for place, row in enumerate(rows) if row["goal"]]
     if goals:
         axis.scatter(*zip(*goals, strict=True), marker="|", s=250, color=style.BLACK, label="the goal", zorder=3)

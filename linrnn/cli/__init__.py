@@ -4,10 +4,14 @@ import os
 import sys
 
 from linrnn.util import extras
+from linrnn.util.provenance import version_line
 
 
 def main() -> None:
-    """Run the command `linrnn`; a package that is not installed is one line that names the extra."""
+    """Run the command `linrnn`. A missing package is an error of one line that names the extra."""
+    if sys.argv[1:] == ["--version"]:  # which needs no extra
+        print(version_line())
+        return
     try:
         with extras.needed("the command line"):
             from linrnn.cli import app

@@ -25,7 +25,7 @@ from linrnn.cli import train as cli_train
 from linrnn.cli.console import out, say
 from linrnn.cli.help import App
 from linrnn.cli.plugins import Modules, import_modules, load_installed
-from linrnn.util.provenance import provenance
+from linrnn.util.provenance import version_line
 
 app = App(
     help="Deep linear recurrent networks for long sequences.",
@@ -42,7 +42,7 @@ def main() -> None:
             app()
     except training.TimeIsUp as error:
         say(str(error))
-        sys.exit(75)  # as sysexits.h has it: call again
+        sys.exit(75)  # EX_TEMPFAIL of sysexits.h: call again
     except training.InterruptedRun as error:
         say(str(error))
         sys.exit(130)
@@ -55,7 +55,7 @@ def main() -> None:
         say(str(error))
         sys.exit(2)
     except (RuntimeError, MemoryError) as error:
-        on_cpu = "can't allocate memory" in str(error)  # all that tells PyTorch's error there from others
+        on_cpu = "can't allocate memory" in str(error)  # the only text that identifies PyTorch's error on a CPU
         if "LINRNN_TRACEBACK" in os.environ or not (on_cpu or isinstance(error, torch.OutOfMemoryError | MemoryError)):
             raise
         say("out of memory: try a smaller training.batch_size, model.d_model or model.d_state")
@@ -64,8 +64,7 @@ def main() -> None:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        versions = provenance()["versions"]
-        out.print(", ".join(f"{name} {versions[name]}" for name in ("linrnn", "torch", "python")), highlight=False)
+        out.print(version_line(), highlight=False)
         raise typer.Exit
 
 

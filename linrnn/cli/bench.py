@@ -1,8 +1,8 @@
-"""The command `linrnn bench`: speed, as ratios measured side by side in one run."""
+"""The command `linrnn bench`: speed, as ratios measured in one run."""
 
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,6 +20,7 @@ from linrnn.bench import scan as scans
 from linrnn.bench import start as starts
 from linrnn.bench import stream as streams
 from linrnn.bench import train as steps
+from linrnn.bench import varying as varying_scans
 from linrnn.bench.measure import Row
 from linrnn.cli import bench_tables as tables
 from linrnn.cli.console import log, out
@@ -30,7 +31,7 @@ from linrnn.util.errors import unknown, wrong_value
 app = App(help="Speed: the scan, training steps, cores, streaming and long sequences.")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
-Device = Annotated[str | None, typer.Option(help="cpu or cuda.  [default: the GPU where there is one]")]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda.  [default: the GPU, if there is one]")]
 Json = Annotated[
     Path | None,
     typer.Option("--json", help="Keep all numbers, with machine, versions and commit.", metavar="FILE"),
@@ -45,27 +46,33 @@ Dtype = Annotated[
 @app.command()
 def scan(
     sweep: Annotated[bool, typer.Option("--sweep", help="Many shapes, from one long sequence to many short.")] = False,
+    varying: Annotated[bool, typer.Option("--varying", help="With a λ for each step, complex and real.")] = False,
     dtype: Dtype = None,
     with_baselines: Annotated[
-        bool, typer.Option("--baselines/--no-baselines", "--rivals/--no-rivals", help="Others' scans, where installed.")
+        bool,
+        typer.Option(
+            "--baselines/--no-baselines", "--rivals/--no-rivals", help="Scans of other libraries, if installed."
+        ),
     ] = True,
     device: Device = None,
     threads: Threads = None,
     json_file: Json = None,
     picture: Picture = None,
 ) -> None:
-    """The recurrence x = λ·x + u alone, forward and backward, against a copy of the same bytes.
+    """The recurrence x = λ·x + u alone, forward and backward, compared with a copy of the same bytes.
 
     Only useful bytes are counted: forward reads u and writes the states, backward reads the gradient and the states
-    and writes a gradient; → goes from the first step, ← from the last. The copy moves as many bytes. On a GPU: TB/s and
-    the share of the copy's bandwidth, replayed from a CUDA graph. On a CPU: the time over the copy's. Baselines, not
-    in a sweep: the associative_scan of PyTorch and of JAX, and accelerated-scan, in complex64 against float32 planes
-    (PyTorch on a GPU: float32 planes, compiled); their time over ours, forward / forward and backward. JAX compiles for
-    about a minute.
+    and writes a gradient; → scans from the first step, ← from the last. The copy moves the same number of bytes. On a
+    GPU: TB/s and the share of the copy's bandwidth, replayed from a CUDA graph. On a CPU: the time over the copy's.
+    Baselines, not in a sweep: the associative_scan of PyTorch and of JAX, and accelerated-scan, in complex64 (PyTorch
+    on a GPU: float32 planes, compiled), compared with our float32 planes: their time over ours, forward / forward and
+    backward. JAX compiles for about a minute. With --varying λ differs at each step: forward also reads λ, backward
+    also reads λ and writes the gradient of λ; all baselines get a λ for each step.
 
     **Examples**
 
     - `linrnn bench scan --out scan.png`: the shapes of the paper's tasks
+    - `linrnn bench scan --varying --json results/bench/scan-varying.json`
     - `linrnn bench scan --sweep --dtype bfloat16 --json results/bench/sweep.json`
     - `linrnn bench scan --device cpu --threads 2`
     """
@@ -75,6 +82,9 @@ def scan(
     if sweep:
         shapes = {tables.times(shape): shape for shape in scans.sweep(*(() if gpu else (1 << 20, 1 << 23)))}
     chosen = _dtypes(dtype, where)
+    if varying:
+        _varying_scan(shapes, chosen, where, with_baselines and not sweep, json_file, picture)
+        return
     results: list[Row] = []
     if gpu:
         log.print("compiling kernels", style="dim")
@@ -104,7 +114,7 @@ def train(
     ] = None,
     rnn: Annotated[bool, typer.Option("--rnn", help="PyTorch's RNN, GRU and LSTM in the same blocks (slow).")] = False,
     jax: Annotated[bool, typer.Option("--jax", help="The same model in plain JAX (compiles for minutes).")] = False,
-    profile: Annotated[bool, typer.Option("--profile", help="Where a step's time goes, by kernel.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="The time of a step by kernel.")] = False,
     seconds: Annotated[float, typer.Option(min=0.0, help="To measure each for.")] = 2.0,
     device: Device = None,
     threads: Threads = None,
@@ -194,8 +204,8 @@ def cores(
     """Every recurrent core in the same model: training steps a second and memory, and the ratios to the LRU.
 
     A step is what `linrnn bench train` measures: forward, backward and optimizer on random data at the sizes of a
-    recipe; on a GPU in bfloat16, compiled and captured in one CUDA graph. A core that fails or runs out of memory is
-    reported as such.
+    recipe; on a GPU in bfloat16, compiled and captured in one CUDA graph. The table names cores that fail or run out of
+    memory.
 
     **Examples**
 
@@ -227,11 +237,11 @@ def stream(
 
     On a GPU: a step of a linrnn.Stream of 6 blocks (H 512, N 384), a CUDA graph called from Python, at batch 1 and
     1,024; the time of its matrix multiplications alone; the time to read its weights and states once, at the bandwidth
-    of a large copy; and with --rnn the same blocks with PyTorch's layers, streamed the same way, and their time over
+    of a large copy; and with --rnn the same blocks with PyTorch's layers, streamed in the same way, and their time over
     ours. On a CPU: steps a second on one thread, batch 1, float32, H 128, N 256. The models have 6 blocks and the same
     encoder, mixing and head; their cores are the LRU (N complex states) or PyTorch's layers with N hidden features and
-    a map back to H. Then single layers, also with H 64 and 32: PyTorch's without this map, and the LRU in five lines of
-    NumPy and in ONNX Runtime, where it is installed. The fastest of 300 interleaved rounds of 20 steps counts.
+    a map back to H. Then single layers with H 256, 128, 64 and 32: PyTorch's without this map, and the LRU in five
+    lines of NumPy and, if installed, in ONNX Runtime. The fastest of 300 interleaved rounds of 20 steps counts.
 
     **Examples**
 
@@ -286,8 +296,8 @@ def length(
 def layer(threads: Threads = None, json_file: Json = None) -> None:
     """A whole LRU layer on the CPU, forward and backward: 8 × 1,024 steps, H 512, N 384, float32.
 
-    Against its two matrix products alone, and against PyTorch's layers of the same sizes. Those give N features, the
-    LRU gives H: so also against nn.RNN with a map back to H.
+    Compared with its two matrix products alone, and with PyTorch's layers of the same sizes. PyTorch's layers return N
+    features and the LRU returns H, so nn.RNN with a map back to H is measured too.
 
     **Example**: `linrnn bench layer --threads 2`
     """
@@ -299,6 +309,26 @@ def layer(threads: Threads = None, json_file: Json = None) -> None:
         table.add_row(row["name"], f"{row['ms']:.1f} ms", f"{row['against_ms']:.1f} ms", ratio, f"≤ {row['goal']:g}")
     out.print(table)
     _finish(json_file, results)
+
+
+def _varying_scan(
+    shapes: Mapping[str, scans.Shape],
+    dtypes: list[torch.dtype],
+    device: torch.device,
+    with_baselines: bool,
+    json_file: Path | None,
+    picture: Path | None,
+) -> None:
+    if picture is not None:
+        raise wrong_value("--out", "no picture with --varying", picture)
+    results: list[Row] = []
+    for rows in varying_scans.rows(shapes, dtypes, device):
+        results += rows
+        _keep(json_file, results, rows[0])
+    others, missing = varying_scans.baseline_rows(shapes, results, device) if with_baselines else ([], {})
+    out.print(tables.varying_table(results, others, varying_scans.GOAL))
+    _say_missing(missing)
+    _finish(json_file, [*results, *others])
 
 
 def _numbers(option: str, words: str) -> list[int]:
@@ -327,7 +357,7 @@ def _command() -> str:
 
 
 def _collect(rows: Iterable[Row], path: Path | None) -> list[Row]:
-    """All rows; each is kept as soon as it is measured."""
+    """All rows; each is written as soon as it is measured."""
     results: list[Row] = []
     for row in rows:
         results.append(row)
@@ -336,13 +366,13 @@ def _collect(rows: Iterable[Row], path: Path | None) -> list[Row]:
 
 
 def _keep(path: Path | None, results: list[Row], last: Row) -> None:
-    """Write the results so far, so that a long run that is stopped loses none, and print the last one's name."""
+    """Write the results so far, so that none is lost if a long run is stopped, and print the name of the last."""
     measure.write(path, _command(), results)
     log.print(f"[dim]measured {escape(' '.join(str(last[key]) for key in ('name', 'dtype') if key in last))}")
 
 
 def _finish(json_file: Path | None, results: list[Row], picture: Path | None = None, draw: Any = None) -> None:
-    """Write the record, and draw the picture where one is wanted."""
+    """Write the record, and the picture if requested."""
     measure.write(json_file, _command(), results)
     if picture is not None:
         draw([row for row in results if "baseline" not in row], picture)

@@ -31,6 +31,24 @@ def scan_table(results: list[Row], others: list[Row], share: float | None) -> Ta
     return table
 
 
+def varying_table(results: list[Row], others: list[Row], goal: float) -> Table:
+    """The share of a copy's bandwidth, and the ratios of the times of other scans to ours."""
+    names = list(dict.fromkeys(row["baseline"] for row in others))
+    passes = [f"{name} {arrow}" for name in scans.TENSORS for arrow in "→←"]
+    table = Table("batch × length × N", "numbers", "copy, GB/s", *passes, *names)
+    for i in range(0, len(results), 4):
+        rows = results[i : i + 4]
+        first = rows[0]
+        shares = [marked(f"{row['share']:.0%}", row["share"] >= goal) for row in rows]
+        same = [row for row in others if all(row[key] == first[key] for key in ("shape", "numbers"))]
+        of_others = {row["baseline"]: row for row in same if first["dtype"] == "float32"}
+        ratios = [longer(of_others.get(name)) for name in names]
+        label = f"{first['name']} ({times(first['shape'])})"
+        kind = f"{first['numbers']}, {first['dtype']}"
+        table.add_row(label, kind, f"{1e3 * first['copy_TB/s']:.3g}", *shares, *ratios)
+    return table
+
+
 def scan_cell(row: Row, share: float | None) -> str:
     if share is None:
         return marked(f"{1 / row['share']:.2f} ×", 1 / row["share"] <= scans.CPU_GOAL)
@@ -88,7 +106,7 @@ def cores_table(results: list[Row], gpu: bool) -> Table:
 
 
 def speed(other: Any, ours: float) -> str:
-    """Its steps a second, and how many times faster ours is."""
+    """The baseline's steps a second, and how many times faster linrnn is."""
     if other is None:
         return "–"
     if isinstance(other, dict):
@@ -136,7 +154,7 @@ def cpu_stream_table(results: list[Row]) -> Table:
 
 
 def marked(text: str, reached: bool) -> str:
-    """In green where a goal is reached, in red where it is not."""
+    """In green if the goal is reached, in red if not."""
     return f"[{'green' if reached else 'red'}]{text}[/]"
 
 

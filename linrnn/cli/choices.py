@@ -1,4 +1,4 @@
-"""What `linrnn train` and `linrnn sweep` train: a recipe, or data of one's own with a suggested recipe."""
+"""The choices of `linrnn train` and `linrnn sweep`: a recipe, or the user's data with a suggested recipe."""
 
 import json
 import os
@@ -29,7 +29,8 @@ TaskName = Annotated[
     ),
 ]
 Variant = Annotated[
-    str | None, typer.Option(help="Of the task: `retrieval --variant citations` is the task retrieval-citations.")
+    str | None,
+    typer.Option(help="A variant of the task: `retrieval --variant citations` is the task retrieval-citations."),
 ]
 CoreName = Annotated[
     str | None,
@@ -46,28 +47,29 @@ LearningRate = Annotated[
     typer.Option("--learning-rate", "--lr", help="The same as --set training.learning_rate=LEARNING_RATE."),
 ]
 Fast = Annotated[
-    bool, typer.Option("--fast", help="The task's recipe for the paper's accuracy less half a point in few minutes.")
+    bool,
+    typer.Option("--fast", help="The task's fast recipe: half a point below the paper's accuracy, in a few minutes."),
 ]
 Precision = Annotated[
-    Literal["bfloat16", "float32"], typer.Option(help="Of activations on a GPU; a CPU trains in float32.")
+    Literal["bfloat16", "float32"], typer.Option(help="The dtype of activations on a GPU; a CPU trains in float32.")
 ]
 Minutes = Annotated[
     float | None,
     typer.Option(
-        help="Save and stop after so many minutes; the exit status is then 75. The run can be resumed.", metavar="N"
+        help="Save and stop after N minutes; the exit status is then 75. The run can be resumed.", metavar="N"
     ),
 ]
 Patience = Annotated[int | None, typer.Option(help="Stop after N evaluations without improvement: training.patience.")]
 
 
 class Choice(NamedTuple):
-    """What is trained.
+    """A recipe and its data.
 
     Attributes:
         recipe: with all changes.
-        task: of one's own; None for the recipe's.
-        data, options: where it was read from, and how.
-        reasons: why fields have their values, by field.
+        task: of the user's data; None: the task of the recipe.
+        data, options: the path of the data, and the options with which it was read.
+        reasons: the reasons for suggested values, by field.
     """
 
     recipe: Recipe
@@ -90,19 +92,19 @@ def choose(
     options: Mapping[str, Any],
     quick: bool = False,
 ) -> Choice:
-    """A recipe, or a task of one's own and the suggested recipe, both with changes."""
+    """A recipe, or a task of the user's data with the suggested recipe, both with changes."""
     if name is None or not own.is_file(name, {*recipe_table.RECIPES, *tasks.TASKS}):
         if options:
-            raise wrong_value(f"--{next(iter(options))}", "only for a file of one's own", name or "no file")
+            raise wrong_value(f"--{next(iter(options))}", "only for a file of your own", name or "no file")
         full = "-".join(filter(None, (name or recipe_table.DEFAULT, variant)))
         recipe = fast.recipe_of(full) if quick else recipe_table.get(full)
         if quick and not fast.FAST[full].tested:
-            say(f"--fast: the recipe for {full} is a guess, which no run has tested yet")
+            say(f"--fast: the recipe for {full} is an estimate, which no run has tested yet")
         return Choice(override(recipe if core is None else with_core(recipe, core), changes))
     if quick:
         raise wrong_value("--fast", f"only for {', '.join(fast.FAST)}", name)
     if variant is not None:
-        raise wrong_value("--variant", "only for a task that has variants", name)
+        raise wrong_value("--variant", "only for a task with variants", name)
     with bars(log, f"reading {escape(name)}"):
         task = files.open_data(name, **options)
     suggestion = recipe_table.suggest(task)
@@ -114,7 +116,7 @@ def choose(
 
 
 def show(choice: Choice, changes: Sequence[str], core: str | None) -> None:
-    """A first look at data of one's own, the choices that were made in words, and what is to beat."""
+    """A summary of the user's data, the choices with reasons, and the metrics of simple guesses."""
     task = choice.task
     if task is None:
         return

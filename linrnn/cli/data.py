@@ -1,4 +1,4 @@
-"""The command `linrnn data`: what tasks there are, and how to get, see and check their examples."""
+"""The command `linrnn data`: list tasks; get, show and verify their examples."""
 
 import shutil
 import time
@@ -21,18 +21,18 @@ from linrnn.tasks import show as examples_of
 from linrnn.tasks.base import SPLITS, Progress, Source, Task
 from linrnn.util.errors import unknown, wrong_value
 
-app = App(help="The tasks' examples: list, download, import, generate, look at and check them.")
+app = App(help="The tasks' examples: list, download, import, generate, show and verify them.")
 UNITS = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3), ("B", 1))
 LINES = 4  # of text for each document
 
 Name = Annotated[str, typer.Argument(help="A task; see `linrnn data list`.", metavar="TASK")]
-Variant = Annotated[str | None, typer.Option(help="Of the task: TASK-VARIANT is its name then.")]
+Variant = Annotated[str | None, typer.Option(help="A variant of the task, which is then named TASK-VARIANT.")]
 Part = Annotated[Literal["train", "validation", "test"], typer.Option("--split", help="Which examples.")]
 
 
 @app.command("list")
 def list_tasks() -> None:
-    """All tasks: what they are, whether their examples are there and how large, where from, and how to get them.
+    """All tasks: what they are, whether their examples are stored, their size and source, and how to get them.
 
     **Example**: `linrnn data list`
     """
@@ -50,15 +50,15 @@ def list_tasks() -> None:
 def fetch(task: Name, variant: Variant = None) -> None:
     """Download a task from its official place, or from a mirror, and import it.
 
-    A download that breaks off goes on where it stopped when the command is given again; the file is kept in the
-    downloads folder of the data folder, and can be deleted once it is imported.
+    Repeat the command to continue an interrupted download. The file stays in the folder `downloads` of the data folder,
+    and can be deleted after the import.
 
     **Example**: `linrnn data fetch scifar`
     """
     source = _source(task, variant)
     if source.archive is None or source.read is None:
         raise _no_way("can be downloaded", source, [s for s in tasks.TASKS.values() if s.archive])
-    with _progress("the same command goes on where it stopped") as progress:
+    with _progress("the same command continues") as progress:
         path = download.download(source.archive, progress)
     if source.archive.checksum is None:
         found = download.checksum(path, source.archive).removeprefix("sha256:")
@@ -97,10 +97,10 @@ def make(
         str | None,
         typer.Option(help="How many.  [default: as in the paper]", metavar="TRAIN,VALIDATION,TEST"),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Another one gives other examples.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed gives other examples.")] = 0,
     variant: Variant = None,
 ) -> None:
-    """Generate a task's examples, without any download; stopped, it goes on when the command is given again.
+    """Generate a task's examples, without a download. If it is stopped, the same command continues.
 
     **Examples**
 
@@ -114,14 +114,14 @@ def make(
     sizes = source.examples if examples is None else _sizes(examples)
     started = time.perf_counter()
     settings = {"make": source.name, "version": source.version, "seed": seed, "sizes": sizes}
-    with _progress("the same command goes on where it stopped") as progress, store.writing(source.name):
+    with _progress("the same command continues") as progress, store.writing(source.name):
         source.make(store.Draft(source.name, settings), sizes, seed, progress)
     _report(source, time.perf_counter() - started)
 
 
 @app.command()
 def show(
-    task: Annotated[str, typer.Argument(help="A task, or a file or folder of one's own.", metavar="TASK|PATH")],
+    task: Annotated[str, typer.Argument(help="A task, or a file or folder of your own.", metavar="TASK|PATH")],
     split: Part = "train",
     examples: Annotated[
         int | None, typer.Option(min=1, help="How many.  [default: 32 pictures, 6 curves or 3 texts]")
@@ -144,8 +144,8 @@ def show(
     rate: own.Rate = None,
     seconds: own.Seconds = None,
 ) -> None:
-    """Some examples with their targets: pixels and numbers as a picture, tokens as text; of a file of one's own also
-    its shapes, classes, lengths and missing values.
+    """Some examples with their targets: pixels and numbers as a picture, tokens as text; for your own file also its
+    shapes, classes, lengths and missing values.
 
     **Examples**
 
@@ -164,7 +164,7 @@ def show(
     else:
         source = _source(task, variant)
         if options:
-            raise wrong_value(f"--{next(iter(options))}", "only for a file of one's own", source.name)
+            raise wrong_value(f"--{next(iter(options))}", "only for a file of your own", source.name)
         loaded = tasks.load(source.name)
     if loaded.channels is None:
         if out_file is not None:
@@ -179,19 +179,19 @@ def show(
 
 @app.command()
 def verify(task: Name, variant: Variant = None) -> None:
-    """Compare a task's files with the checksums that were stored with them.
+    """Compare a task's files with their stored checksums.
 
     **Example**: `linrnn data verify pathx`
     """
     source = _source(task, variant)
     if source.load is not None:
-        out.print(f"{source.name} is generated whenever it is loaded: there is nothing to verify")
+        out.print(f"{source.name} is generated each time it is loaded: there is nothing to verify")
         return
     if not store.exists(source.name):
         tasks.load(source.name)  # its error says how to get them
     with _progress() as progress:
         store.verify(source.name, progress)
-    out.print(f"{source.name}: all files are as they were written", soft_wrap=True)
+    out.print(f"{source.name}: all files match their checksums", soft_wrap=True)
 
 
 def _source(task: str, variant: str | None) -> Source:
@@ -215,7 +215,7 @@ def _sizes(words: str) -> tuple[int, int, int]:
 
 
 def _there(source: Source) -> tuple[str, tuple[int, ...], int, str]:
-    """Whether a task's examples are there; how many and how large they are, or would be; and from where, or how."""
+    """Whether a task's examples are stored; their number and size, or expected size; and their source."""
     if source.load is not None:
         return "built in", source.examples, 0, "here: it needs no files"
     if not store.exists(source.name):
@@ -247,7 +247,7 @@ def _import(source: Source, path: Path) -> None:
         try:
             source.read(folder, draft, progress)
         finally:
-            shutil.rmtree(draft.folder, ignore_errors=True)  # what an import left half done is of no use
+            shutil.rmtree(draft.folder, ignore_errors=True)  # the files of an incomplete import are useless
     _report(source, time.perf_counter() - started)
 
 

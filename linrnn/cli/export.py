@@ -20,7 +20,7 @@ def export(
         bool, typer.Option("--stream", help="One step at a time, with the state as an input and an output.")
     ] = False,
     lengths: Annotated[
-        bool, typer.Option("--lengths", help="A second input: the steps of each sequence that are no padding.")
+        bool, typer.Option("--lengths", help="A second input: the number of steps of each sequence before its padding.")
     ] = False,
     compiled: Annotated[
         bool, typer.Option("--compiled", help="With --to torch: an AOTInductor package for this machine's CPU.")

@@ -1,4 +1,4 @@
-"""The command `linrnn figure`: the paper's analyses, each with its picture, its numbers and whether it holds."""
+"""The command `linrnn figure`: the paper's analyses, each with its picture, its numbers and its claims."""
 
 import importlib
 import io
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 FRAME = 150  # milliseconds
-GIF_DPI = 64  # less than half of what pictures have: there are many frames
+GIF_DPI = 64  # less than half of a picture's, since there are many frames
 
 
 def figure(
@@ -38,11 +38,11 @@ def figure(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Seconds instead of minutes: fewer and smaller runs.")] = False,
     folder: Annotated[Path, typer.Option("--out", help="Where the files go.", metavar="DIR")] = Path("figures"),
-    seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of all random draws.")] = 0,
 ) -> None:
     """Make a figure of the paper: NAME.png, NAME.svg and NAME.json, with its claims checked.
 
-    Prints each claim, what was measured and whether it holds; the exit code is 1 if one does not.
+    Prints each claim, its measurement and whether it holds; the exit code is 1 if a claim does not hold.
 
     **Examples**
 
@@ -86,10 +86,10 @@ def save(result: Result, record: dict[str, Any], path: Path) -> list[Path]:
 
 
 def _make(name: str, folder: Path, run: Path | None, quick: bool, seed: int) -> dict[str, Any]:
-    """Run an experiment, save and show what it gives; returns the record."""
+    """Run an experiment, save and show its results; returns the record."""
     start = time.perf_counter()
     with bars(out, name) as progress:
-        if run is not None:  # what runs recorded, with nothing random
+        if run is not None:  # figures of recorded runs, which are deterministic
             make: Callable[..., Result] = importlib.import_module(f"linrnn.paper.figures.{name}").run_on
             result = make(run, progress=progress)
         else:
@@ -137,13 +137,13 @@ def _mark(holds: bool) -> str:
 
 
 def _json(record: dict[str, Any]) -> bytes:
-    """Readable, with each list of numbers on one line."""
+    """JSON with each list of numbers on one line."""
     text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
     return re.sub(r"\[[^][{}\"]*\]", lambda numbers: " ".join(numbers[0].split()), text).encode() + b"\n"
 
 
 def _render(figure: "Figure", kind: str) -> bytes:
-    """The same bytes for the same figure: no date, and names inside an SVG that are not random."""
+    """The same bytes for the same figure: without a date, and with fixed names inside an SVG."""
     import matplotlib
 
     data = io.BytesIO()
@@ -156,7 +156,7 @@ def _render(figure: "Figure", kind: str) -> bytes:
 
 
 def _pixels(figure: "Figure", dpi: float | None = None, colours: int = 256) -> "Image.Image":
-    """As few colours as a drawing needs make a file of a third of the size."""
+    """With a palette of the drawing's few colours, the file has a third of the size."""
     from PIL import Image
 
     data = io.BytesIO()

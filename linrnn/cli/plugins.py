@@ -1,4 +1,4 @@
-"""Code of a user's own that registers cores and tasks: `--import MODULE`, and entry points in `linrnn.plugins`."""
+"""The user's modules that register cores and tasks: `--import MODULE`, and entry points in `linrnn.plugins`."""
 
 import importlib
 import os
@@ -18,7 +18,8 @@ Modules = Annotated[
 
 
 def import_modules(modules: Iterable[str]) -> None:
-    """Import modules from the current folder or the installed ones; a failure is a ValueError that names the module."""
+    """Import modules from the current folder or from installed packages; a failure is a ValueError that names the
+    module."""
     for module in modules:
         if os.getcwd() not in sys.path:  # a console script does not look there
             sys.path.insert(0, os.getcwd())

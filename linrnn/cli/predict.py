@@ -38,7 +38,7 @@ def predict(
 ) -> None:
     """The predictions of a run's model for new data: class names and probabilities, or numbers in units of the target.
 
-    Needs no data of the training and no recipe.
+    Needs neither the training data nor a recipe.
 
     **Examples**
 
@@ -116,13 +116,13 @@ def _npz(found: Predictions) -> bytes:
 def generate(
     run: RunFolder,
     prompt: Annotated[str | None, typer.Option(help="The text to continue.  [default: a new line]")] = None,
-    length: Annotated[int, typer.Option(min=0, help="How many symbols to generate.")] = 500,
+    length: Annotated[int, typer.Option(min=0, help="The number of symbols to generate.")] = 500,
     temperature: Annotated[float, typer.Option(help="Below 1: more probable symbols; 0: the most probable.")] = 1.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of the draws: the same seed gives the same text.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same text.")] = 0,
     weights: Weights = "best",
     device: Device = "cpu",
 ) -> None:
-    """Continue a text with a model of language, symbol by symbol in constant memory.
+    """Continue a text with a language model, symbol by symbol in constant memory.
 
     **Example**: `linrnn train book.txt`, then `linrnn generate runs/book-lru --prompt "Once" --length 500`
     """

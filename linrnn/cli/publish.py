@@ -21,9 +21,9 @@ def publish(
         Path | None, typer.Option("--out", help="A new folder.  [default: pretrained/TASK]", metavar="DIR")
     ] = None,
 ) -> None:
-    """Write a run's best weights in half precision into a folder to hand on, with a card that says what they are.
+    """Write a run's best weights in half precision into a folder for others, with a card that describes them.
 
-    `linrnn eval`, `linrnn predict` and `linrnn.load` take such a folder as they take a run.
+    `linrnn eval`, `linrnn predict` and `linrnn.load` take such a folder like a run.
 
     **Example**: `linrnn publish runs/listops-lru`, then `linrnn eval pretrained/listops`
     """

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 import torch
 import typer
 from rich.markup import escape
-from rich.table import Column, Table
+from rich.table import Table
 
 from linrnn import tasks, training
-from linrnn.cli.console import out, say
+from linrnn.cli.console import out, print_table, say
 from linrnn.export.published import open_run
 from linrnn.model import Model
 from linrnn.objectives import Metric, Objective
@@ -29,17 +29,18 @@ from linrnn.util import files
 from linrnn.util.errors import unknown, wrong_value
 
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a run.", metavar="RUN")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...  [default: the GPU where there is one]")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...  [default: the GPU, if there is one]")]
 Split = Annotated[Literal["train", "validation", "test"], typer.Option(help="Which examples.")]
-Weights = Annotated[Literal["best", "last"], typer.Option(help="The best by validation, or the last.")]
+Weights = Annotated[Literal["best", "last"], typer.Option(help="The best weights by validation, or the last.")]
 Data = Annotated[
     Path | None,
-    typer.Option("--data", help="Where the run's own data is.  [default: where it was]", metavar="PATH"),
+    typer.Option("--data", help="The path of the run's data.  [default: the stored path]", metavar="PATH"),
 ]
 CsvFile = Annotated[Path | None, typer.Option("--csv", help="Write the table to a file, too.", metavar="FILE")]
 COLUMNS = (
     "run", "task", "core", "preset", "seed", "rate", "steps", "metric", "validation", "test", "steps/s", "state",
 )  # fmt: skip
+LEAST = ("steps/s", "metric", "rate", "task", "preset", "seed", "state")  # what a narrow window can do without
 SORTS = tuple(name for name in COLUMNS if name not in ("state",))
 
 
@@ -50,17 +51,17 @@ def evaluate_run(
     device: Device = None,
     data: Data = None,
     count: Annotated[
-        int | None, typer.Option("--examples", min=1, help="The first N only.  [default: all]", metavar="N")
+        int | None, typer.Option("--examples", min=1, help="Only the first N.  [default: all]", metavar="N")
     ] = None,
 ) -> None:
-    """The metrics and the loss of a run's weights on a split; or of weights that `linrnn publish` wrote.
+    """The metrics and the loss of a run's weights, or of published weights, on a split.
 
     **Examples**
 
     - `linrnn eval pretrained/listops --examples 500`
 
     - `linrnn eval runs/recall-lru --split validation`
-    - `linrnn eval runs/mine --data measurements.npz`: where the data is now
+    - `linrnn eval runs/mine --data measurements.npz`: data at a new path
     """
     loaded = _load(run, split, weights, device, data, count)
     size = open_run(run).recipe.training.batch_size
@@ -78,7 +79,7 @@ def evaluate_run(
 
 
 def runs(
-    folder: Annotated[Path, typer.Argument(help="Where runs are.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(help="The folder of runs.")] = Path("runs"),
     sort: Annotated[
         str | None, typer.Option(help=f"By {', '.join(SORTS)}; the best metric comes first.", metavar="COLUMN")
     ] = None,
@@ -99,10 +100,7 @@ def runs(
     if sort is not None:
         found.sort(key=lambda row: row.key(sort))
     titles = [title for title in COLUMNS if title != "core"]  # the preset says more, and a window is narrow
-    table = Table(*(Column(title, overflow="fold") for title in titles))  # no name is cut off
-    for row in found:
-        table.add_row(*map(escape, row.cells()))
-    out.print(table)
+    print_table(titles, [row.cells() for row in found], LEAST)
     for name, why in unread.items():
         say(f"{name} cannot be read: {why}")
     if file is not None:
@@ -111,7 +109,7 @@ def runs(
 
 @dataclass(frozen=True)
 class Row:
-    """A run in the table of runs; of a run that has not ended, some numbers are None."""
+    """A run in the table of runs; some numbers of an unfinished run are None."""
 
     name: str
     recipe: Recipe
@@ -121,7 +119,7 @@ class Row:
     summary: dict[str, Any]
 
     def values(self) -> tuple[Any, ...]:
-        """As in `COLUMNS`, unrounded; empty text where there is nothing."""
+        """The cells of `COLUMNS`, unrounded; empty if there is no value."""
         training, summary = self.recipe.training, self.summary
         state = "done" if summary else "stopped or running"
         numbers = (self.validation, summary.get("test", {}).get("best"), summary.get("steps_per_second"))
@@ -130,7 +128,7 @@ class Row:
         return (*start, training.seed, training.learning_rate, self.done, self.metric.name, *known, state)
 
     def cells(self) -> list[str]:
-        """As people read them; a core in place of a preset where there is none."""
+        """The cells as text; the core in place of the preset if there is none."""
         (name, task, core, preset, seed, rate, _, metric, validation, test, speed, state) = self.values()
         done = f"{self.done:,} of {self.recipe.training.steps:,}"
         numbers = ["" if value == "" else self.metric.text(value) for value in (validation, test)]
@@ -138,7 +136,7 @@ class Row:
         return [name, task, preset or core, str(seed), f"{rate:g}", done, metric, *numbers, speed, state]
 
     def key(self, column: str) -> tuple[bool, Any]:
-        """Text and numbers from below; metrics from the best."""
+        """Text and numbers in ascending order; metrics with the best first."""
         value = self.values()[COLUMNS.index(column)]
         if value != "" and column in ("validation", "test") and self.metric.higher:
             value = -value
@@ -146,14 +144,14 @@ class Row:
 
 
 def listed(folder: Path) -> tuple[list[Row], dict[str, str]]:
-    """All runs in a folder by name, and why some folders that look like runs cannot be read."""
+    """All runs in a folder by name, and the reasons why some folders cannot be read."""
     found, unread = [], {}
     for config in sorted(folder.rglob(CONFIG)):
         run, name = Run(config.parent), str(config.parent.relative_to(folder))
         try:
             found.append(row_of(run, name))
-        except Exception as error:  # whatever is wrong with one run, the others are listed
-            if run.checkpoints.is_dir():  # or else a model's folder, or another's
+        except Exception as error:  # any error in one run: the others are listed
+            if run.checkpoints.is_dir():  # otherwise the folder of a model, or of another program
                 unread[name] = " ".join(str(error).split())
     return found, unread
 
@@ -176,10 +174,10 @@ def row_of(run: Run, name: str) -> Row:
 
 
 def compare(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of runs, or that hold runs.", metavar="RUN")],
+    folders: Annotated[list[Path], typer.Argument(help="Runs, or folders of runs.", metavar="RUN")],
     file: CsvFile = None,
 ) -> None:
-    """Mean and standard error over seeds, of runs that differ in nothing else.
+    """Mean and standard error over runs that differ only in their seeds.
 
     **Examples**
 
@@ -198,7 +196,7 @@ def compare(
 
 
 def show_groups(rows: Sequence[Row], file: Path | None = None) -> None:
-    """A line for each group of runs that differ in their seeds only, the best first among runs of a task."""
+    """A line for each group of runs that differ only in their seeds, for each task the best first."""
     for row in rows:
         if not row.summary:
             say(f"{row.name} has not ended, and is left out")
@@ -217,8 +215,7 @@ def show_groups(rows: Sequence[Row], file: Path | None = None) -> None:
     members = sorted(groups.values(), key=lambda group: (group[0].recipe.task, group[0].metric.name, _rank(group)))
     settings = _differing([group[0].recipe for group in members])
     columns = ("task", "core", *settings, "metric", "seeds", "validation", "test")
-    table = Table(*(Column(title, overflow="fold") for title in columns))
-    lines = []
+    lines, cells = [], []
     for group in members:
         metric, recipe = group[0].metric, group[0].recipe
         scale = 100 if metric.percent else 1
@@ -231,16 +228,16 @@ def show_groups(rows: Sequence[Row], file: Path | None = None) -> None:
             numbers.append(statistics.stdev(known) / scale / len(known) ** 0.5 if len(known) > 1 else "")
         words = [str(_flat(recipe).get(name, "")) for name in settings]
         name = f"{metric.name}, %" if metric.percent else metric.name
-        table.add_row(*map(escape, (recipe.task, recipe.model.core, *words, name, str(len(group)), *texts)))
+        cells.append([recipe.task, recipe.model.core, *words, name, str(len(group)), *texts])
         lines.append([recipe.task, recipe.model.core, *words, metric.name, len(group), *numbers])
-    out.print(table)
+    print_table(columns, cells, ["metric", "task"])
     out.print("[dim]mean (standard error; number of runs), of the weights with the best validation")
     if file is not None:
         write_csv(file, (*columns[:-2], "validation", "validation error", "test", "test error"), lines)
 
 
 def write_csv(file: Path, columns: Sequence[str], lines: Iterable[Sequence[Any]]) -> None:
-    """A table as a file, whole or not at all."""
+    """Write a table as a file, atomically."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -250,13 +247,13 @@ def write_csv(file: Path, columns: Sequence[str], lines: Iterable[Sequence[Any]]
 
 def stream(
     run: RunFolder,
-    example: Annotated[int, typer.Option(help="Which example of the split.")] = 0,
+    example: Annotated[int, typer.Option(help="The number of the example in the split.")] = 0,
     split: Split = "test",
     weights: Weights = "best",
     device: Device = None,
     data: Data = None,
 ) -> None:
-    """Feed one example step by step, in constant memory, and watch the prediction evolve.
+    """Read one example step by step, in constant memory, and show how the prediction changes.
 
     **Example**: `linrnn stream runs/recall-lru --example 7`
     """
@@ -299,7 +296,7 @@ class _Loaded:
     model: Model
     examples: Examples
     objective: Objective
-    where: str  # which weights these are, in words
+    where: str  # a description of the weights
 
 
 def _load(
@@ -310,7 +307,7 @@ def _load(
     data: Path | None,
     count: int | None = None,
 ) -> _Loaded:
-    """A run's model in eval mode, the first examples of a split (None: all), and what was learned."""
+    """A run's model in eval mode, the first examples of a split (None: all), and the objective."""
     run = open_run(folder)
     place = training.Processes().device(device)
     words = f"{weights} weights, after step {run.step(weights):,}"
@@ -355,7 +352,7 @@ def _flat(recipe: Recipe) -> dict[str, Any]:
 
 
 def _differing(recipes: Sequence[Recipe]) -> list[str]:
-    """The fields in which recipes of one task and core differ, but for seeds."""
+    """The fields in which recipes of one task and core differ, except the seed."""
     names: dict[str, None] = {}
     for i, one in enumerate(recipes):
         for other in recipes[:i]:

@@ -20,18 +20,18 @@ def shrink(
     states: Annotated[int | None, typer.Option(help="Complex states to keep in each layer.", min=1)] = None,
     error: Annotated[
         float | None,
-        typer.Option(help="Or: keep as many as bound the error of each layer by this part of its gain.", metavar="E"),
+        typer.Option(help="Or: the error bound of each layer, relative to its gain.", metavar="E"),
     ] = None,
     by: Annotated[
         Literal["balanced", "energy"],
-        typer.Option(help="Balanced truncation, or the states that white noise drives most."),
+        typer.Option(help="Balanced truncation, or the states with the most energy."),
     ] = "balanced",
     folder: Annotated[
         Path | None, typer.Option("--out", help="A new folder.  [default: RUN-STATES]", metavar="DIR")
     ] = None,
     finetune: Annotated[int, typer.Option(help="Steps of training afterwards.", min=0, metavar="STEPS")] = 0,
     learning_rate: Annotated[
-        float | None, typer.Option(help="Of these steps.  [default: a tenth of the run's]")
+        float | None, typer.Option(help="The rate of these steps.  [default: a tenth of the run's]")
     ] = None,
     picture: Annotated[bool, typer.Option("--picture/--no-picture", help=f"Draw {PICTURE}.")] = True,
     examples: Annotated[
@@ -41,8 +41,8 @@ def shrink(
 ) -> None:
     """Fewer states for a trained run, by balanced truncation of each layer.
 
-    Each layer is a linear system. Its Hankel singular values say how much each state matters; twice the sum of the
-    dropped ones bounds the change of the layer's output. The result is a run: `linrnn eval`, `stream`, `export`.
+    Each layer is a linear system. Its Hankel singular values measure the effect of each state; twice their sum over the
+    removed states bounds the change of the layer's output. The result is a run: `linrnn eval`, `stream`, `export`.
 
     **Examples**
 

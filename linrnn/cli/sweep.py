@@ -44,15 +44,16 @@ def sweep(
     core: CoreName = None,
     fast: Fast = False,
     changes: Changes = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many runs of each combination, with seeds from 0.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="The number of runs of each combination, with seeds from 0.")] = 1,
     folder: Annotated[
-        Path | None, typer.Option("--out", help="Where the runs go.  [default: runs/TASK-CORE-sweep]", metavar="DIR")
+        Path | None,
+        typer.Option("--out", help="The folder of the runs.  [default: runs/TASK-CORE-sweep]", metavar="DIR"),
     ] = None,
     steps: Steps = None,
     minutes: Minutes = None,
     device: Device = None,
     precision: Precision = "bfloat16",
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars; the table only.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars, only the table.")] = False,
     file: CsvFile = None,
     target: own.Target = None,
     window: own.Window = None,
@@ -70,8 +71,8 @@ def sweep(
 ) -> None:
     """Train all combinations of settings, where --set has several values with commas, and compare them.
 
-    The same command goes on where it was stopped: runs that have ended are skipped, others are resumed. With --minutes
-    it stops by itself, and the exit status is 75 until all runs have ended.
+    The same command continues a stopped sweep: finished runs are skipped, others are resumed. With --minutes the sweep
+    stops itself, and the exit status is 75 until all runs have ended.
 
     **Examples**
 
@@ -111,11 +112,11 @@ def sweep(
         show_groups(rows, file)
     if over:
         ended = sum(bool(row.summary) for row in rows)
-        raise training.TimeIsUp(f"{ended} of {len(plan)} runs have ended; the same command goes on")
+        raise training.TimeIsUp(f"{ended} of {len(plan)} runs have ended; the same command continues")
 
 
 def _split(changes: list[str]) -> tuple[list[str], dict[str, list[str]]]:
-    """The changes with one value, and the values of the others by their field."""
+    """The changes with one value, and the changes with several values by field."""
     fixed, varied = [], {}
     for change in changes:
         path, equals, text = change.partition("=")
@@ -135,7 +136,7 @@ def _split(changes: list[str]) -> tuple[list[str], dict[str, list[str]]]:
 
 
 def _plan(base: Recipe, varied: dict[str, list[str]], seeds: int) -> dict[str, Recipe]:
-    """All recipes by the names of their folders; an error before the first run where one is wrong."""
+    """All recipes by the names of their folders; errors are raised before the first run."""
     plan = {}
     for values in itertools.product(*varied.values()):
         changes = [f"{path}={value}" for path, value in zip(varied, values, strict=True)]
@@ -147,7 +148,7 @@ def _plan(base: Recipe, varied: dict[str, list[str]], seeds: int) -> dict[str, R
 
 
 def _check(place: Path, plan: dict[str, Recipe]) -> None:
-    """Raise ValueError where a folder holds something else than the run that would go there."""
+    """Raise ValueError if a folder has other content than the run of this name."""
     for name, recipe in plan.items():
         if not (place / name).exists():
             continue
@@ -156,7 +157,7 @@ def _check(place: Path, plan: dict[str, Recipe]) -> None:
 
 
 def _one(folder: Path, recipe: Recipe, choice: Choice, settings: training.Settings) -> str:
-    """Train, resume or skip a run; what became of it, in words."""
+    """Train, resume or skip a run; returns the outcome in words."""
     known: dict[str, Any] = {"task": choice.task}
     try:
         if not folder.exists():

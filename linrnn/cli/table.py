@@ -21,7 +21,7 @@ from linrnn.util import files
 from linrnn.util.errors import unknown, wrong_value
 
 ENDINGS = {".md": "markdown", ".tex": "latex", ".html": "html"}
-# What LaTeX reads as a command, and what its usual fonts do not have.
+# LaTeX's special characters, and characters that its usual fonts lack.
 LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "[": "{[}", "]": "{]}", "–": "--", "✗": r"$\times$",
@@ -32,7 +32,8 @@ LATEX = {
 def table(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(paper.TABLES)}.", metavar="NAME")],
     folders: Annotated[
-        list[Path] | None, typer.Argument(help="Where runs are, however deep.  [default: runs]", metavar="FOLDER")
+        list[Path] | None,
+        typer.Argument(help="Folders that contain runs at any depth.  [default: runs]", metavar="FOLDER"),
     ] = None,
     kind: Annotated[
         Literal["markdown", "latex", "html"] | None,
@@ -42,16 +43,16 @@ def table(
         Path | None, typer.Option("--out", help="A file to write instead of printing.", metavar="FILE")
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print the commands that would fill the missing cells.")] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="For --plan: how many for each cell.")] = tables.SEEDS,
+    seeds: Annotated[int, typer.Option(min=1, help="For --plan: the number for each cell.")] = tables.SEEDS,
     bench: Annotated[
-        Path | None, typer.Option(help="For `speed`: what `linrnn bench train --json FILE` wrote.", metavar="FILE")
+        Path | None, typer.Option(help="For `speed`: a record of `linrnn bench train --json FILE`.", metavar="FILE")
     ] = None,
 ) -> None:
-    """Finished runs in a table of the paper: ours and the paper's, mean and standard error over seeds.
+    """Finished runs in a table of the paper: our numbers and the paper's, mean and standard error over seeds.
 
     A run counts in the paper's row only with the paper's settings: seed, learning rate and eval_every are free, and of
-    several rates the one with the best validation accuracy counts. Any other LRU has a row of its own, whose name says
-    what differs. Runs that do not count are named below the table, with the reason.
+    several rates the rate with the best validation accuracy counts. Any other LRU has its own row, whose name lists the
+    differences. Runs that do not count are named below the table, with the reason.
 
     **Examples**
 
@@ -107,7 +108,7 @@ def _finish(text: str, file: Path | None) -> None:
 
 
 def _say_left_out(filled: list[Filled]) -> None:
-    """Each run once, unless it counts in another part of the table."""
+    """The runs that count in no part of the table, each once."""
     counted = {str(run.folder) for each in filled for *_, runs in each.cells() for run in runs}
     for what, reason in {what: why for each in filled for what, why in each.left_out.items()}.items():
         if what not in counted:
@@ -117,7 +118,7 @@ def _say_left_out(filled: list[Filled]) -> None:
 
 
 def _models(filled: Filled) -> list[list[list[str]]]:
-    """For each model its lines, with its name on the first only."""
+    """The lines of each model, with its name only on the first."""
     return [
         [["" if i else name, whose, *cells] for i, (_, whose, cells) in enumerate(lines)]
         for name, lines in groupby(tables.lines(filled), key=lambda line: line[0])

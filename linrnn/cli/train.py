@@ -48,7 +48,7 @@ def train(
     out_folder: Annotated[
         Path | None, typer.Option("--out", help="A new folder for the run.  [default: runs/TASK-CORE]", metavar="DIR")
     ] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with a run that was stopped.", metavar="RUN")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Resume a stopped run.", metavar="RUN")] = None,
     data: Data = None,
     device: Device = None,
     compiled: Annotated[
@@ -56,7 +56,7 @@ def train(
     ] = True,
     precision: Precision = "bfloat16",
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar and no summary.")] = False,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard events too.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")] = False,
     target: own.Target = None,
     window: own.Window = None,
     horizon: own.Horizon = None,
@@ -71,7 +71,7 @@ def train(
     seconds: own.Seconds = None,
     modules: Modules = None,
 ) -> None:
-    """Train a model by a recipe; on data of your own; or without TASK on a small built-in task, in two minutes.
+    """Train a model by a recipe, or on data of your own. Without TASK: a small built-in task, in two minutes.
 
     **Examples**
 
@@ -99,7 +99,7 @@ def train(
     first = int(os.environ.get("RANK", "0")) == 0
     if resume is not None:
         if task or variant or core or fast or changes or out_folder or short or options:
-            raise ValueError("--resume: expected alone, got other choices too: a run goes on as it began")
+            raise ValueError("--resume: expected no other choices, since a run is resumed with its own recipe")
         run = training.resume(resume, how, data=data)
     else:
         if data is not None:

@@ -5,6 +5,8 @@ from linrnn.cores.dlr import DLR
 from linrnn.cores.equivalence import diagonalize, real_form
 from linrnn.cores.gated import GRU, LSTM
 from linrnn.cores.lru import LRU
+from linrnn.cores.mingru import MinGRU
+from linrnn.cores.rglru import RGLRU
 from linrnn.cores.rnn import RNN
 from linrnn.cores.s4 import S4
 from linrnn.cores.s4d import S4D
@@ -17,11 +19,13 @@ __all__ = [
     "GRU",
     "LRU",
     "LSTM",
+    "RGLRU",
     "RNN",
     "S4",
     "S4D",
     "S5",
     "Core",
+    "MinGRU",
     "diagonalize",
     "real_form",
     "register_core",
@@ -36,6 +40,8 @@ CORES: dict[str, type[Core]] = {
     "s5": S5,
     "s4": S4,
     "dlr": DLR,
+    "rglru": RGLRU,
+    "mingru": MinGRU,
 }
 
 

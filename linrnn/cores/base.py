@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from linrnn.recurrence import torch_func
-from linrnn.recurrence.op import STORAGE, carry_dtype, check_resets
+from linrnn.recurrence import backend, torch_func
+from linrnn.recurrence.op import STORAGE, carry_dtype, check_device, check_resets
 from linrnn.util.errors import check_integer, check_switch, check_tensor, shape, wrong_type, wrong_value
 from linrnn.util.precision import autocast_dtype
 from linrnn.util.threads import OneThread
@@ -32,6 +32,7 @@ class Core(nn.Module):
         recurrent_names: the names of the parameters with a smaller learning rate and without weight decay.
         takes_resets: whether `_sequence` has the argument `resets`.
         takes_group: whether `_sequence` has the argument `group`.
+        takes_dt: whether `_sequence` and `_step` have the argument `dt`.
         takes_both_directions: whether `bidirectional=True` is implemented.
         compiles: whether `torch.compile` should trace the core; False for step-by-step kernels, which it would unroll.
     """
@@ -41,9 +42,11 @@ class Core(nn.Module):
     recurrent_names: tuple[str, ...] = ()
     takes_resets: bool = False
     takes_group: bool = False
+    takes_dt: bool = False
     takes_both_directions: bool = False
     compiles: bool = True
     no_resets = " with the core {core.__class__.__name__}, which takes none"  # ends the error "resets: expected None"
+    no_dt = " with the core {core.__class__.__name__}, whose steps have no length"
     no_group = ": the length of {core.__class__.__name__} cannot be split over processes"
 
     def __init__(self, d_model: int, d_state: int, bidirectional: bool = False) -> None:
@@ -66,6 +69,7 @@ class Core(nn.Module):
         lengths: Lengths | None = None,
         resets: Tensor | None = None,
         group: "torch.distributed.ProcessGroup | None" = None,
+        dt: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """The outputs for whole sequences, computed in parallel where the recurrence allows it.
 
@@ -78,7 +82,9 @@ class Core(nn.Module):
             resets: bool (batch, length), true where a new sequence starts.
             group: the processes over which the length is split, as in `linrnn.scan`. `u`, `resets` and `y` are then
                 the part of this rank. The state is read on the first rank and returned on all ranks. Sum the gradients
-                of parameters over the ranks. Excludes `lengths`.
+                of parameters over the ranks. Excludes `lengths` and `dt`.
+            dt: (batch, length), above 0: the time between the previous step and each step; 1 is the time between the
+                steps of a regular sequence; None: 1.
 
         Returns:
             y: (batch, length, d_model), and the state after the last step (None if bidirectional).
@@ -99,21 +105,27 @@ class Core(nn.Module):
             if not self.takes_group:
                 raise ValueError(f"group: expected None{self.no_group.format(core=self)}")
             given["group"] = group
+        if dt is not None and group is not None:
+            raise ValueError("group: expected None with dt")
         if lengths is None:
+            given |= self._given_dt(dt, u, None)
             return self._sequence(u, state, None, **given)
         if group is not None:
             raise ValueError("lengths: expected None with a group: a length that is split has no padding")
         lengths = check_lengths(lengths, u)
-        valid = valid_mask(lengths, u.shape[1]).unsqueeze(-1)
+        valid = valid_mask(lengths, u.shape[1])
+        given |= self._given_dt(dt, u, valid)
+        valid = valid.unsqueeze(-1)
         y, state = self._sequence(u.masked_fill(~valid, 0), state, lengths, **given)
         return y.masked_fill(~valid, 0), state
 
-    def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    def step(self, u: Tensor, state: Tensor, *, dt: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One step, in constant time and memory.
 
         Args:
             u: (batch, d_model).
             state: from `initial_state`, `forward` or the previous `step`.
+            dt: (batch,), the time since the previous step, as in `forward`.
 
         Returns:
             y: (batch, d_model), and the next state.
@@ -122,8 +134,9 @@ class Core(nn.Module):
             raise ValueError("step: expected a causal core, got a bidirectional one, which needs the whole sequence")
         self._check_input("u", u, ("batch", "d_model"))
         self._check_state(state, u.shape[0])
+        given = self._given_dt(dt, u, None)
         with OneThread(u.numel()):
-            return self._step(u, state)
+            return self._step(u, state, **given)
 
     def initial_state(self, batch: int) -> Tensor:
         """The zero state, (batch, *state_shape)."""
@@ -158,14 +171,31 @@ class Core(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """`forward` on checked arguments: `u` is zero at padding, and `y` may hold anything there.
 
-        The keyword arguments `resets` and `group` are passed only if the caller gave them, and only to cores with
-        `takes_resets` or `takes_group`.
+        The keyword arguments `resets`, `group` and `dt` are passed only if the caller gave them, and only to cores
+        with `takes_resets`, `takes_group` or `takes_dt`.
         """
         raise NotImplementedError
 
-    def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """`step` on checked arguments."""
+    def _step(self, u: Tensor, state: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """`step` on checked arguments; `dt` is passed only if the caller gave it, and only with `takes_dt`."""
         raise NotImplementedError
+
+    def _given_dt(self, dt: Tensor | None, u: Tensor, valid: Tensor | None) -> dict[str, Any]:
+        """The checked argument `dt` in the dtype of states, 1 at padding; nothing for None."""
+        if dt is None:
+            return {}
+        if not self.takes_dt:
+            raise ValueError(f"dt: expected None{self.no_dt.format(core=self)}")
+        check_tensor("dt", dt)
+        if dt.shape != u.shape[:-1]:
+            raise wrong_value("dt", f"shape {tuple(u.shape[:-1])}, a time for each step", shape(dt))
+        if not dt.is_floating_point():
+            raise wrong_type("dt", "floating point", dt.dtype)
+        check_device("dt", dt, u)
+        dt = dt if valid is None else dt.masked_fill(~valid, 1)
+        if dt.numel() and backend.values_can_be_read(dt) and not bool(((dt > 0) & (dt < torch.inf)).all()):
+            raise wrong_value("dt", "times above 0", f"{float(dt.min()):g} to {float(dt.max()):g}")
+        return {"dt": dt.to(carry_dtype(next(self.parameters()).dtype))}
 
     def _require_causal(self, name: str) -> None:
         if self.bidirectional:
@@ -230,18 +260,11 @@ def check_lengths(lengths: Lengths, u: Tensor) -> Tensor:
         raise wrong_value("lengths", f"shape {(batch,)} (batch,)", shape(lengths))
     if lengths.is_meta and not u.is_meta:
         raise wrong_value("lengths", f"a tensor on {u.device}, as u", "one on meta")
-    if batch and values_can_be_read(lengths):
+    if batch and backend.values_can_be_read(lengths):
         low, high = (int(x) for x in lengths.aminmax())
         if low < 0 or high > length:
             raise wrong_value("lengths", f"from 0 to {length}, the length of u", low if low < 0 else high)
     return lengths.to(u.device, torch.int64)
-
-
-def values_can_be_read(x: Tensor) -> bool:
-    """Whether Python can read the values of x: not while a graph is traced or captured, nor inside torch.func."""
-    if x.is_meta or torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x):
-        return False
-    return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def valid_mask(lengths: Tensor, length: int) -> Tensor:

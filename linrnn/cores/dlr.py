@@ -23,7 +23,7 @@ class DLR(ssm.DiagonalSSM):
         init: the initial spectrum in continuous time: `lin`, `inv` or `legs`, as in `linrnn.spectrum.s4d`.
         dt_min: the smallest initial step size. Initial step sizes are log-uniformly distributed over the features.
         dt_max: the largest initial step size.
-        bidirectional: add a second convolution from the end, with a C of its own; all else is shared.
+        bidirectional: add a second convolution from the end, with its own C; all other parameters are shared.
         device: the device of the parameters.
         dtype: the dtype of the parameters.
 
@@ -73,6 +73,6 @@ class DLR(ssm.DiagonalSSM):
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, init={self.init!r}, dt_min={self.dt_min:g}, dt_max={self.dt_max:g}"
 
-    def _system(self) -> tuple[Tensor, Tensor]:
+    def _system(self, dt: Tensor | None = None) -> tuple[Tensor, Tensor]:
         nu_log, theta, B = (x.to(carry_dtype(x.dtype)) for x in (self.nu_log, self.theta, self.B))
         return spectrum.exp(spectrum.stable(nu_log), theta), B

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 
 from linrnn.cores.base import output_dtype
+from linrnn.recurrence import backend
 from linrnn.recurrence.op import carry_dtype
 from linrnn.util.precision import full_precision
 
@@ -22,7 +23,7 @@ def run(name: str, u: Tensor, initial: Sequence[Tensor], weights: Sequence[Tenso
         initial: the tensors of the state before the first step, (batch, N) each: h, and for an LSTM c.
         weights: the weights of the input and of the state, then, if there are any, their biases.
     """
-    return _uncompiled(name, u, initial, weights) if u.is_cuda else _run(name, u, initial, weights)
+    return _uncompiled(name, u, initial, weights) if backend.has_cudnn(u.device) else _run(name, u, initial, weights)
 
 
 def _run(name: str, u: Tensor, initial: Sequence[Tensor], weights: Sequence[Tensor]) -> list[Tensor]:

@@ -48,7 +48,7 @@ class LRU(Core):
         >>> y_next, state = layer.step(torch.randn(8, 64), state)
     """
 
-    takes_resets = takes_group = takes_both_directions = True
+    takes_resets = takes_group = takes_dt = takes_both_directions = True
     nu_log: nn.Parameter
     theta_log: nn.Parameter
     nu: nn.Parameter
@@ -81,7 +81,7 @@ class LRU(Core):
         if normalize not in (True, False, "fixed"):
             raise wrong_value("normalize", "true, false or 'fixed'", repr(normalize))
         if normalize == "fixed" and parameterization != "stable_exp":
-            raise wrong_value("normalize", "true or false, as |λ| can pass 1 without 'stable_exp'", repr(normalize))
+            raise wrong_value("normalize", "true or false, as |λ| can exceed 1 without 'stable_exp'", repr(normalize))
         self.r_min, self.r_max, self.max_phase, self.counters = r_min, r_max, max_phase, counters
         self.parameterization = parameterization
         self.normalize = normalize
@@ -108,7 +108,7 @@ class LRU(Core):
 
     def _start_at(self, nu: Tensor, theta: Tensor) -> None:
         """Set the first eigenvalues to exp(-ν + iθ), and their γ to sqrt(1 - |λ|²)."""
-        names, start, _ = PARAMETERIZATIONS[self.parameterization]
+        names, start, *_ = PARAMETERIZATIONS[self.parameterization]
         for name, value in zip(names, start(nu, theta), strict=True):
             self.get_parameter(name)[..., : len(nu)] = value
         if self.gamma_log is not None:
@@ -117,7 +117,7 @@ class LRU(Core):
     def system(self, learned: Mapping[str, Tensor] | None = None) -> System:
         """Λ, γ ⊙ B, C and D. `learned` may hold the stacked parameters of several layers; None: this layer's."""
         learned = self.learned() if learned is None else learned
-        names, _, lam = PARAMETERIZATIONS[self.parameterization]
+        names, _, lam, _ = PARAMETERIZATIONS[self.parameterization]
         B, C = learned["B"], learned["C"]
         carry = carry_dtype(B.dtype)
         if self.normalize == "fixed":
@@ -139,14 +139,16 @@ class LRU(Core):
         lengths: Tensor | None,
         resets: Tensor | None = None,
         group: "torch.distributed.ProcessGroup | None" = None,
+        dt: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        lam, B, C, _ = self.system()
-        C, *C_back = C.split(self.d_state, dim=-1)
+        system = self.system()
+        lam, Bu = self._recurrence(u, system, dt)
+        C, *C_back = system.C.split(self.d_state, dim=-1)
         initial = self._zero_state(u.shape[0]) if state is None else state
-        Bu = F.linear(u, B.flatten(0, 1)).unflatten(-1, lam.shape)
         x, final = scan_planes(Bu, lam, initial, resets=resets, group=group)
         y = F.linear(x.flatten(-2), C.flatten(1))
         if C_back:
+            lam = lam if dt is None else self._from_the_end(lam)
             x, _ = scan_planes(Bu, lam, reverse=True, resets=resets, group=group)
             y = y + F.linear(x.flatten(-2), C_back[0].flatten(1))
             return self._add_Du(y, u), None
@@ -154,12 +156,25 @@ class LRU(Core):
             final = last_valid(x, lengths, initial)
         return self._add_Du(y, u), final
 
-    def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        lam, B, C, _ = self.system()
-        Bu = F.linear(u, B.flatten(0, 1)).unflatten(-1, lam.shape)
+    def _step(self, u: Tensor, state: Tensor, dt: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        system = self.system()
+        lam, Bu = self._recurrence(u, system, dt)
         x = multiply(lam, state) + Bu
-        y = F.linear(x.flatten(-2).to(Bu.dtype), C.flatten(1))
+        y = F.linear(x.flatten(-2).to(Bu.dtype), system.C.flatten(1))
         return self._add_Du(y, u), x
+
+    def _recurrence(self, u: Tensor, system: System, dt: Tensor | None) -> tuple[Tensor, Tensor]:
+        """λ and γ ⊙ (B·u_k) as planes; with dt a λ for each step, λ^dt."""
+        lam, B, _, _ = system
+        Bu = F.linear(u, B.flatten(0, 1)).unflatten(-1, lam.shape)
+        if dt is not None:
+            names, _, _, log = PARAMETERIZATIONS[self.parameterization]
+            lam = spectrum.power(log(*(self.get_parameter(name).to(lam.dtype) for name in names)), dt)
+        return lam, Bu
+
+    def _from_the_end(self, lam: Tensor) -> Tensor:
+        """The λ of each step of the scan from the end, whose state goes back by the dt of the next step."""
+        return lam.roll(-1, 1)
 
     def eigenvalues(self) -> Tensor:
         """The eigenvalues λ, complex (N,)."""

@@ -128,7 +128,7 @@ def reduce_to(layer: LRU, error: float) -> Reduced:
     bounds = 2 * sigma.flip(0).cumsum(0).flip(0)  # entry k: if state k and all later states are removed
     limit = error * system.gain()
     fewest = max(1, -(-int((bounds > limit).sum()) // 2))
-    for states in range(fewest, layer.d_state):  # a real eigenvalue takes a complex state of its own
+    for states in range(fewest, layer.d_state):  # a real eigenvalue takes one complex state
         if (smaller := reduce(layer, states)).bound <= limit:
             return smaller
     return reduce(layer, layer.d_state)
@@ -137,7 +137,7 @@ def reduce_to(layer: LRU, error: float) -> Reduced:
 def _truncated(system: Modes, left: Tensor, sigma: Tensor, right: Tensor, states: int) -> tuple[Modes, int]:
     """The balanced system with at most `states` complex states, made diagonal, and its number of real states.
 
-    A conjugate pair of eigenvalues is one complex state; a real eigenvalue takes a complex state of its own.
+    A conjugate pair of eigenvalues is one complex state; a real eigenvalue takes one complex state.
     """
     A, B, C = system.real()
     largest = min(2 * states, int((sigma > 1e-13 * sigma[0]).sum()))

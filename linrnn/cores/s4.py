@@ -43,14 +43,14 @@ class S4(Core):
     """S4: a state-space model for each feature, A = diag(a) - p·p*, with a step size Δ and the bilinear rule.
 
     a, p, B, C, D and Δ are learned. Re a = -exp(a_re_log) is negative for all parameter values, so that A is stable.
-    The initial values are those of HiPPO-LegS; the parts of B are clamped to -2 ... 2.
+    The initial values are HiPPO-LegS's; the parts of B are clamped to -2 ... 2.
 
     Args:
         d_model: H, the number of features.
         d_state: N, the number of complex states of each feature; each stands for a conjugate pair.
         dt_min: the smallest initial Δ. Initial Δ are log-uniformly distributed over the features.
         dt_max: the largest initial Δ.
-        bidirectional: add a second convolution from the end, with a C of its own; all else is shared.
+        bidirectional: add a second convolution from the end, with its own C; all other parameters are shared.
         device: the device of the parameters.
         dtype: the dtype of the parameters.
 

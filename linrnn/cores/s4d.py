@@ -31,21 +31,23 @@ class S4D(ssm.DiagonalSSM):
         init: the initial spectrum: `lin`, `inv` or `legs`, as in `linrnn.spectrum.s4d`.
         discretization: `zoh` (zero-order hold) or `bilinear`.
         input_multiplier: `exact`: B̄ as above; `first_order`: Δ·B instead.
-        decoupled: B̄ has a Δ of its own, which starts at the Δ of λ.
+        decoupled: B̄ has its own Δ, which starts at the Δ of λ.
         dt_min: the smallest initial Δ. Initial Δ are log-uniformly distributed over the features.
         dt_max: the largest initial Δ.
-        bidirectional: add a second convolution from the end, with a C of its own; all else is shared.
+        bidirectional: add a second convolution from the end, with its own C; all other parameters are shared.
         device: the device of the parameters.
         dtype: the dtype of the parameters.
 
     The state is (batch, 2, H, N), the real and imaginary parts, in float32 or better. With `resets` the states of all
-    steps are stored, 2·H·N numbers per step, which takes much more memory.
+    steps are stored, 2·H·N numbers per step, which takes much more memory; with `dt` also all λ and B̄.
 
     Example:
         >>> layer = linrnn.S4D(64, 32, init="legs")
         >>> y, state = layer(torch.randn(8, 1000, 64))
         >>> y_next, state = layer.step(torch.randn(8, 64), state)
     """
+
+    takes_dt = True
 
     @checked
     def __init__(
@@ -102,12 +104,15 @@ class S4D(ssm.DiagonalSSM):
         multiplier = f"input_multiplier={self.input_multiplier!r}, decoupled={self.decoupled}"
         return f"{super().extra_repr()}, {switches}, {multiplier}, dt_min={self.dt_min:g}, dt_max={self.dt_max:g}"
 
-    def _system(self) -> tuple[Tensor, Tensor]:
+    def _system(self, dt: Tensor | None = None) -> tuple[Tensor, Tensor]:
         carry = carry_dtype(self.B.dtype)
-        delta_log = self.delta_log.to(carry)
+        B, delta_log = self.B.to(carry), self.delta_log.to(carry)
         delta_B_log = delta_log if self.delta_B_log is None else self.delta_B_log.to(carry)
+        if dt is not None:  # the step size Δ·dt for each step
+            B = B.view(2, *[1] * dt.dim(), *B.shape[1:])
+            delta_log, delta_B_log = (x + dt.log().unsqueeze(-1) for x in (delta_log, delta_B_log))
         lam, multiplier = ssm.discretize(self._z(delta_log), self.discretization)
-        b = torch.exp(delta_B_log).unsqueeze(-1) * self.B.to(carry)
+        b = torch.exp(delta_B_log).unsqueeze(-1) * B
         if self.input_multiplier == "first_order":
             return lam, b
         if self.decoupled:
@@ -115,7 +120,7 @@ class S4D(ssm.DiagonalSSM):
         return lam, ssm.times(multiplier, b)
 
     def _z(self, delta_log: Tensor) -> Tensor:
-        """Δ·a as planes (2, H, N)."""
+        """Δ·a as planes (2, ..., H, N), for log Δ (..., H)."""
         delta_log = delta_log.unsqueeze(-1)
         nu = spectrum.stable(delta_log + self.a_re_log.to(delta_log.dtype))
         return torch.stack([-nu, torch.exp(delta_log) * self.a_im.to(delta_log.dtype)])

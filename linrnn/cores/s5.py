@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn import spectrum
@@ -11,6 +12,7 @@ from linrnn.cores.base import Core, empty_parameters
 from linrnn.cores.lru import LRU
 from linrnn.cores.system import System
 from linrnn.recurrence.op import carry_dtype
+from linrnn.recurrence.planes import multiply
 from linrnn.util.errors import check_integer, wrong_value
 from linrnn.util.types import checked
 
@@ -32,7 +34,7 @@ class S5(LRU):
         discretization: `zoh` (zero-order hold) or `bilinear`.
         dt_min: the smallest initial Δ. Initial Δ are log-uniformly distributed over the states.
         dt_max: the largest initial Δ.
-        bidirectional: add a second scan from the end, with a C of its own; all else is shared.
+        bidirectional: add a second scan from the end, with its own C; all other parameters are shared.
         device: the device of the parameters.
         dtype: the dtype of the parameters.
 
@@ -103,7 +105,25 @@ class S5(LRU):
         learned = self.learned() if learned is None else learned
         B, (re, im) = learned["B"], learned["C"].unbind(-2)
         a_re_log, a_im, delta_log = (learned[name].to(carry_dtype(B.dtype)) for name in self.recurrent_names[:3])
+        lam, beta = self._discretized(a_re_log, a_im, delta_log)
+        B = ssm.times(beta.unsqueeze(-1).to(B.dtype), B.movedim(-3, 0)).movedim(0, -3)
+        return System(lam.movedim(0, -2), B, torch.stack([2 * re, -2 * im], dim=-2), learned["D"])
+
+    def _discretized(self, a_re_log: Tensor, a_im: Tensor, delta_log: Tensor) -> tuple[Tensor, Tensor]:
+        """λ and β; planes are along the first dimension."""
         delta, nu = torch.exp(delta_log), spectrum.stable(delta_log + a_re_log)
         lam, gain = ssm.discretize(torch.stack([-nu, delta * a_im]), self.discretization)
-        B = ssm.times((delta * gain).unsqueeze(-1).to(B.dtype), B.movedim(-3, 0)).movedim(0, -3)
-        return System(lam.movedim(0, -2), B, torch.stack([2 * re, -2 * im], dim=-2), learned["D"])
+        return lam, delta * gain
+
+    def _recurrence(self, u: Tensor, system: System, dt: Tensor | None) -> tuple[Tensor, Tensor]:
+        """λ and β ⊙ (B·u_k) as planes; with dt both for each step, discretized with the step size Δ·dt."""
+        if dt is None:
+            return super()._recurrence(u, system, None)
+        a_re_log, a_im, delta_log = (self.get_parameter(name).to(dt.dtype) for name in self.recurrent_names[:3])
+        lam, beta = self._discretized(a_re_log, a_im, delta_log + dt.log().unsqueeze(-1))
+        Bu = F.linear(u, self.B.flatten(0, 1)).unflatten(-1, (2, self.d_state))
+        return lam.movedim(0, -2), multiply(beta.movedim(0, -2), Bu).to(Bu.dtype)
+
+    def _from_the_end(self, lam: Tensor) -> Tensor:
+        """u_k acts from step k-1 to step k: the state of the scan from the end passes through this time as well."""
+        return lam

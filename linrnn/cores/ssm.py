@@ -135,8 +135,8 @@ class DiagonalSSM(Core):
     C: nn.Parameter
     takes_resets = takes_both_directions = True
 
-    def _system(self) -> tuple[Tensor, Tensor]:
-        """λ and b as planes (2, H, N), in the dtype of states."""
+    def _system(self, dt: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """λ and b as planes (2, H, N), in the dtype of states; with dt, if the class takes it, (2, *dt.shape, H, N)."""
         raise NotImplementedError
 
     def eigenvalues(self) -> Tensor:
@@ -164,14 +164,19 @@ class DiagonalSSM(Core):
         return Dense(A, (b.unsqueeze(-1) * eye).flatten(0, 2), C.flatten(0, 2).T, torch.diag(self.D))
 
     def _sequence(
-        self, u: Tensor, state: Tensor | None, lengths: Tensor | None, resets: Tensor | None = None
+        self,
+        u: Tensor,
+        state: Tensor | None,
+        lengths: Tensor | None,
+        resets: Tensor | None = None,
+        dt: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         carry = carry_dtype(self.D.dtype)
         with full_precision(u.device):  # kernel and transforms in float32 or better
-            if resets is None:
+            if resets is None and dt is None:
                 y, final = self._convolved(u.to(carry), state, lengths)
             else:
-                y, final = self._scanned(u.to(carry), state, lengths, resets)
+                y, final = self._scanned(u.to(carry), state, lengths, resets, dt)
             y = self._add_Du(y, u)
         return y.to(output_dtype(u, carry)), final
 
@@ -193,25 +198,28 @@ class DiagonalSSM(Core):
         return y, final
 
     def _scanned(
-        self, u: Tensor, state: Tensor | None, lengths: Tensor | None, resets: Tensor
+        self, u: Tensor, state: Tensor | None, lengths: Tensor | None, resets: Tensor | None, dt: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        lam, b = self._system()
+        lam, b = (planes.movedim(0, -3) for planes in (self._system() if dt is None else self._system(dt)))
         initial = self._zero_state(u.shape[0]) if state is None else state
         Bu = (b * u[:, :, None, :, None]).flatten(-2)
         C = 2 * conj(self.C.to(b.dtype).movedim(1, 0))  # (2, directions, H, N)
         y = torch.zeros_like(u)
         for c, reverse in zip(C.unbind(1), (False, True), strict=False):
-            x, final = scan_planes(Bu, lam.flatten(1), initial.flatten(2), reverse=reverse, resets=resets)
+            x, final = scan_planes(Bu, lam.flatten(-2), initial.flatten(2), reverse=reverse, resets=resets)
             x = x.unflatten(-1, (self.d_model, self.d_state))
             y = y + torch.einsum("blchn,chn->blh", x, c)
         if self.bidirectional:
             return y, None
         return y, final.view_as(initial) if lengths is None else last_valid(x, lengths, initial)
 
-    def _step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    def _step(self, u: Tensor, state: Tensor, dt: Tensor | None = None) -> tuple[Tensor, Tensor]:
         with full_precision(u.device):
-            lam, b = self._system()
-            x = times(lam.unsqueeze(1), state.movedim(1, 0)).movedim(0, 1) + b * u.to(b.dtype)[:, None, :, None]
+            if dt is None:
+                lam, b = (planes.unsqueeze(1) for planes in self._system())
+            else:
+                lam, b = self._system(dt)
+            x = (times(lam, state.movedim(1, 0)) + b * u.to(b.dtype).unsqueeze(-1)).movedim(0, 1)
             y = torch.einsum("bchn,chn->bh", x, 2 * conj(self.C[0].to(b.dtype)))
             y = self._add_Du(y, u)
         return y.to(output_dtype(u, b.dtype)), x

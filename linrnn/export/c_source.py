@@ -1,4 +1,4 @@
-"""One step of a model as a file of C99 that needs nothing but the C library's mathematics."""
+"""One step of a model as a file of C99 that needs only the C standard library."""
 
 import os
 import re
@@ -31,9 +31,9 @@ def c(model: Exportable, path: str | os.PathLike[str], *, name: str = "linrnn") 
 
     Args:
         model: a causal model, or a layer, of LRU, S5, S4D or DLR; or a run, or the folder of either. The code of a run
-            takes inputs in the units of the data, and gives numbers in the units of the target.
-        path: of the file, which says at its top how to use it.
-        name: begins all names in the code, so that one program can hold several models.
+            takes inputs in the units of the data, and returns numbers in the units of the target.
+        path: of the file, whose first lines explain its use.
+        name: the prefix of all names in the code, so that one program can contain several models.
 
     Example:
         >>> linrnn.export.c(model, "model.c")  # cc -std=c99 -O3 -DLINRNN_EXAMPLE model.c -lm -o model
@@ -62,7 +62,7 @@ def c(model: Exportable, path: str | os.PathLike[str], *, name: str = "linrnn") 
 
 
 def _model(source: Source) -> tuple[dict[str, int], dict[str, Tensor], set[str]]:
-    """Sizes, weights in float64 and features of a model; a feature is a line of the template that stays."""
+    """Sizes, weights in float64 and features of a model; a feature selects lines of the template."""
     model = source.module
     assert isinstance(model, Model)
     config, units = model.config, source.units
@@ -90,6 +90,11 @@ def _model(source: Source) -> tuple[dict[str, int], dict[str, Tensor], set[str]]
     arrays |= {"W": torch.stack([m.weight.T for m in mixing]), "w": torch.stack([m.bias for m in mixing])}
     head: Any = model.head
     weight, bias = head.weight.double(), head.bias.double()
+    if model.last_norm is not None:  # the mean of an affine map is the affine map of the mean
+        if not isinstance(model.last_norm, BatchNorm):
+            raise wrong_value("model", "batch norm where the last norm is exported to C", "layer norm")
+        scale, shift = (part.double() for part in model.last_norm.scale_and_shift(weight, None, None))
+        weight, bias = weight * scale, bias + weight @ shift
     if units.target_std is not None and units.target_mean is not None:
         weight, bias = weight * units.target_std.unsqueeze(1), bias * units.target_std + units.target_mean
     arrays |= {"head": weight.T, "head_bias": bias}
@@ -115,7 +120,7 @@ def _sizes(core: Core, layers: list[Diagonal]) -> dict[str, int]:
 
 
 def _stacked(layers: list[Diagonal]) -> dict[str, Tensor]:
-    """Matrices by columns: the code adds up columns, which compilers turn into vector instructions."""
+    """Matrices by columns: the code adds columns, for which compilers use vector instructions."""
     stacked = {field: torch.stack([getattr(layer, field) for layer in layers]) for field in Diagonal._fields}
     if layers[0].lam.dim() == 2:
         stacked |= {field: stacked[field].mT for field in ("B", "C")}
@@ -123,7 +128,7 @@ def _stacked(layers: list[Diagonal]) -> dict[str, Tensor]:
 
 
 def _chosen(template: str, features: set[str]) -> str:
-    """The template without the lines of other features: a line that ends in //a,b stays with a or b."""
+    """The template without the lines of other features: a line that ends in //a,b is kept for a and for b."""
     lines = []
     for line in template.splitlines():
         code, _, wanted = line.partition("//")
@@ -160,7 +165,7 @@ def _number(x: float) -> str:
 
 
 def _about(source: Source) -> str:
-    """What the model is, as lines of a comment."""
+    """A description of the model, as lines of a comment."""
     model = source.module
     words: Mapping[str, Any] = {}
     if isinstance(model, Model):

@@ -36,7 +36,7 @@ def traced(source: Source, stream: bool, lengths: bool) -> ExportedProgram:
 
 
 class Whole(nn.Module):
-    """Whole sequences, with or without lengths; of a layer the outputs alone."""
+    """Whole sequences, with or without lengths; for a layer only the outputs."""
 
     def __init__(self, source: Source) -> None:
         super().__init__()
@@ -57,10 +57,11 @@ class Whole(nn.Module):
 
 
 class Step(nn.Module):
-    """One step: inputs and state to the output and the next state, (batch, size) each; zeros are the start.
+    """One step: inputs and state to the output and the next state, (batch, size) each; the initial state is zero.
 
     The state holds the states of the cores, one after the other. With a mean over steps, it then holds the sums of the
-    features and the number of steps, and what rounding lost of these, which keeps long streams exact in float32.
+    features and the number of steps, and the rounding errors of both (compensated summation), which keeps long streams
+    exact in float32.
     """
 
     def __init__(self, source: Source) -> None:
@@ -70,6 +71,7 @@ class Step(nn.Module):
         model = source.module
         self.encoder: nn.Module
         self.head: nn.Module
+        self.last_norm: nn.Module = nn.Identity()
         blocks: list[BlockStep | CoreStep | DiagonalStep]
         pooled = 0
         if isinstance(model, Core):
@@ -77,6 +79,8 @@ class Step(nn.Module):
             blocks = [_core_step(model, self.carry)]
         else:
             self.encoder, self.head = model.encoder, model.head
+            if model.last_norm is not None:
+                self.last_norm = model.last_norm
             blocks = [BlockStep(block, self.carry) for block in model.blocks]
             if model.config.pooling in ("mean", "all"):
                 pooled = 2 * (model.config.d_model + 1)
@@ -91,6 +95,7 @@ class Step(nn.Module):
         for block, part in zip(self.blocks, parts, strict=True):
             x, part = block(x, part)
             after.append(part)
+        x = self.last_norm(x)
         if self.mean:
             total, lost = pooled.chunk(2, dim=1)
             more = F.pad(x, (0, 1), value=1.0) - lost  # Kahan's summation

@@ -1,4 +1,4 @@
-"""A recurrent layer as constants: what the step of a diagonal recurrence reads, and convolutions in chunks."""
+"""A recurrent layer as constants: for single steps of a diagonal recurrence, and for convolutions in chunks."""
 
 import copy
 from typing import Any, NamedTuple
@@ -21,8 +21,8 @@ CHUNK = 32  # steps
 class Diagonal(NamedTuple):
     """A layer on u = scale ⊙ x + shift: state = Λ·state + B·x + b, y = C·state + d ⊙ x + e, in float64.
 
-    One recurrence for all features has lam (2, N), B (2N, H) and C (H, 2N), on real planes; one a feature has all of
-    them as planes (2, H, N), where B and C belong to a feature's own states.
+    With one recurrence for all features, lam is (2, N), B (2N, H) and C (H, 2N), on real planes. With one recurrence
+    for each feature, all are planes (2, H, N), and B and C belong to the states of their feature.
     """
 
     lam: Tensor
@@ -85,7 +85,7 @@ class DiagonalStep(nn.Module):
 class ChunkedSSM(nn.Module):
     """A `DiagonalSSM` on whole sequences, by matrix products with constants over chunks and a scan of chunks.
 
-    The layer itself takes the Fourier transform, which few runtimes have for every length.
+    The layer itself uses the Fourier transform, which few runtimes support for every length.
     """
 
     lam: Tensor
@@ -103,7 +103,7 @@ class ChunkedSSM(nn.Module):
         last = powers[..., -1].flatten()
         self.register_buffer("lam", torch.stack([last.real, last.imag]).to(dtype))
         self.register_buffer("into", torch.cat([into.real, into.imag], dim=-1).to(dtype))
-        behind = k[:-1] - k[:-1].unsqueeze(1)  # row j, column i: what u_j is behind y_i
+        behind = k[:-1] - k[:-1].unsqueeze(1)  # row j, column i: the distance from u_j to y_i
         for name, C in zip(("forward", "backward"), exact.C, strict=False):
             c = 2 * torch.complex(*C).unsqueeze(-1) * powers
             kernel = (c[..., :-1] * b.unsqueeze(-1)).sum(1).real  # (H, CHUNK)
@@ -125,9 +125,9 @@ class ChunkedSSM(nn.Module):
 
     def _one_way(self, name: str, u: Tensor) -> Tensor:
         batch, length, H = u.shape
-        chunks = length // CHUNK + 3  # exporters take sizes of 0 and 1 for constants, here and without the last chunk
+        chunks = length // CHUNK + 3  # exporters treat sizes of 0 and 1 as constants, here and without the last chunk
         outer, inner = torch.arange(chunks, device=u.device), torch.arange(CHUNK, device=u.device)
-        # by index: a view or a slice would tie the length to a number of chunks
+        # by index: a view or a slice would fix the length
         padded = F.pad(u, (0, 0, 0, chunks * CHUNK - length)).transpose(1, 2)
         inside = padded[:, :, outer.unsqueeze(1) * CHUNK + inner]  # (batch, H, chunks, CHUNK)
         ends = (inside @ self.get_buffer("into")).unflatten(3, (2, self.d_state))

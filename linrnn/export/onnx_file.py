@@ -34,12 +34,12 @@ def onnx(
 
     Args:
         model: a model, a layer, a run, or the folder of a run or a saved model. The file of a run takes inputs in the
-            units of the data, and gives numbers in the units of the target.
+            units of the data, and returns numbers in the units of the target.
         path: of the file.
         stream: one step instead of whole sequences: `inputs` (batch, channels), or tokens (batch,), and `state`
             (batch, size) to `output` and `next_state`. The state before the first step is zero.
-        lengths: a second input `lengths`, int64 (batch,): the steps of each sequence that are no padding.
-        args: example inputs of a module of your own which contains our layers: `torch.onnx.export` with our operators.
+        lengths: a second input `lengths`, int64 (batch,): the number of steps of each sequence before its padding.
+        args: example inputs, for any module that contains linrnn's layers: `torch.onnx.export` with linrnn's operators.
             The options are its keyword arguments, such as `dynamic_shapes`.
 
     Needs onnx and onnxscript: `pip install "linrnn[export]"`.
@@ -67,13 +67,15 @@ def onnx(
     with _quiet():
         written = torch.onnx.export(model, args or (), custom_translation_table=TABLE, verbose=False, **options)  # type: ignore[arg-type]
     assert written is not None
+    for node in written.model.graph.all_nodes():
+        node.metadata_props.clear()  # paths and lines of code of this machine, which are most of the file
     written.model.metadata_props.update(about)
     write(Path(path), written.model_proto.SerializeToString())
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the exporter says of its own parts."""
+    """Context manager without the exporter's messages about its own parts."""
     loggers = [logging.getLogger(name) for name in ("onnxscript", "onnx_ir", "torch.onnx")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings(action="ignore"):

@@ -1,4 +1,4 @@
-"""Our operators in ONNX's: the scan becomes ONNX's own Scan, one step after the other."""
+"""linrnn's operators as ONNX operators: the scan becomes ONNX's Scan, step by step."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -49,7 +49,8 @@ def _steps(u: FLOAT, lam: FLOAT, initial: FLOAT, directions: Sequence[int]) -> t
 def _steps_with_resets(
     u: FLOAT, lam: FLOAT, initial: FLOAT, before: BOOL, after: BOOL, into: Sequence[int], out: Sequence[int]
 ) -> tuple[FLOAT, FLOAT]:
-    """With a state that becomes zero where `before`, (batch, length), is true before a step and `after` after it."""
+    """The scan with a state that becomes zero before the steps where `before`, (batch, length), is true, and after the
+    steps where `after` is true."""
     lr, li = op.Split(lam, num_outputs=2, axis=0)
     zero = op.CastLike(0.0, lam)
 

@@ -1,8 +1,8 @@
 """The operator `linrnn::scan` as PyTorch's own operations, in a graph that takes any length.
 
 The steps are cut into chunks. Inside a chunk a matrix product with the powers of λ gives the states from zero; the
-states at the ends of chunks are a shorter scan with λ^CHUNK; each chunk adds what its entering state contributes. A
-graph has a fixed number of such levels, and the last one takes all that is left in one product, which has
+states at the ends of chunks are a shorter scan with λ^CHUNK; each chunk adds the contribution of its entering state. A
+graph has a fixed number of such levels, and the last level is one product over all remaining steps, with
 (length/1,024)² numbers for each state.
 """
 
@@ -19,13 +19,13 @@ LEVELS = 2
 def scan(
     u: Tensor, lam: Tensor, initial: Tensor, resets: Tensor | None, reverse: bool, offsets: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The states and the final state, as the operator gives them; for the table of a decomposition."""
+    """The states and the final state, as the operator returns them; for a table of decompositions."""
     if resets is not None or offsets is not None:
         raise NotImplementedError("linrnn.export.torch: expected no resets and no packed batch")
     x = (u.flip(1) if reverse else u).to(lam.dtype).permute(0, 2, 3, 1)
     first = torch.arange(u.shape[1], device=u.device) == 0
     x = x + torch.where(first, multiply(lam, initial).unsqueeze(3), 0)
-    re, im = lam.double()  # of a high power of λ float32 would lose the phase
+    re, im = lam.double()  # float32 would lose the phase of a high power of λ
     log = torch.stack([torch.log((re * re + im * im).clamp(min=1e-300)) / 2, torch.atan2(im, re)])
     states = _from_zero(x, log, LEVELS).permute(0, 3, 1, 2)
     return (states.flip(1) if reverse else states.contiguous()).to(u.dtype), states[:, -1].clone()
@@ -37,11 +37,11 @@ def _from_zero(x: Tensor, log: Tensor, levels: int) -> Tensor:
     steps = torch.arange(length, device=x.device)
     if levels == 0:
         return _product(x.unsqueeze(3), _powers(log, steps).to(x.dtype)).squeeze(3)
-    chunks = length // CHUNK + 3  # exporters take sizes of 0 and 1 for constants
+    chunks = length // CHUNK + 3  # exporters treat sizes of 0 and 1 as constants
     inner = torch.arange(CHUNK + 1, device=x.device)
     outer = torch.arange(chunks, device=x.device)
     powers = _powers(log, inner).to(x.dtype)
-    # by index: a view or a slice would tie the length to a number of chunks
+    # by index: a view or a slice would fix the length
     padded = F.pad(x, (0, chunks * CHUNK - length))
     inside = _product(padded[..., outer.unsqueeze(1) * CHUNK + inner[:-1]], powers[..., :-1])
     ends = _from_zero(inside[..., -1], log * CHUNK, levels - 1)

@@ -31,7 +31,7 @@ def torch(
         model: as in `linrnn.export.onnx`; stream, lengths: as there, and the inputs and outputs in the same order.
         path: of the file, which ends in .pt2.
         compiled: an AOTInductor package for this machine's CPU, which needs a C++ compiler here and none where it runs.
-        operators: keep the operator `linrnn::scan`, which is faster where linrnn is installed, and must be.
+        operators: keep the operator `linrnn::scan`, which is faster; the program then needs linrnn.
 
     Example:
         >>> linrnn.export.torch(model, "model.pt2")
@@ -45,12 +45,14 @@ def torch(
     if compiled and operators:
         raise wrong_value("operators", "false for a compiled package, which has no Python", True)
     program = traced(opened(model), stream, lengths)
-    if not operators:
-        table: dict[Any, Any] = {pytorch.ops.linrnn.scan.default: scan}
-        with warnings.catch_warnings():  # PyTorch copies objects of a class that it deprecates
-            warnings.filterwarnings("ignore", "`isinstance\\(treespec, LeafSpec\\)` is deprecated", FutureWarning)
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        # PyTorch copies objects of a deprecated class of its own
+        warnings.filterwarnings("ignore", "`isinstance\\(treespec, LeafSpec\\)` is deprecated", FutureWarning)
+        if not operators:
+            table: dict[Any, Any] = {pytorch.ops.linrnn.scan.default: scan}
             program = program.run_decompositions(table)
-    with tempfile.TemporaryDirectory() as folder:
+        for node in program.graph.nodes:
+            node.meta.pop("stack_trace", None)  # lines of code and paths of this machine
         made = Path(folder) / "model.pt2"
         if compiled:
             pytorch._inductor.aoti_compile_and_package(program, package_path=str(made))

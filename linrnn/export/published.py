@@ -1,7 +1,7 @@
-"""Weights to hand on: a folder with a trained model in half precision and a card that says what it is.
+"""Published weights: a folder with a trained model in half precision and a card that describes it.
 
 config.json, model.safetensors    the model, as `linrnn.load` reads it
-card.json                         recipe, task, objective, accuracy, commit, versions: all that `linrnn eval` needs
+card.json                         recipe, task, objective, accuracy, commit, versions: everything `linrnn eval` needs
 README.md                         the same for people
 """
 
@@ -67,17 +67,17 @@ class Published(Run):
 
 
 def open_run(folder: str | os.PathLike[str]) -> Run:
-    """A run's folder, or a published one."""
+    """The folder of a run, or of published weights."""
     return Published(folder) if (Path(folder) / CARD).is_file() else Run.open(folder)
 
 
 def publish(run: Run, folder: str | os.PathLike[str], title: str) -> Published:
-    """Write the best weights of a run that has ended into a new folder.
+    """Write the best weights of a finished run into a new folder.
 
     Args:
-        run: that has ended.
-        folder: a new one.
-        title: what the model is, in words.
+        run: a finished run.
+        folder: a new folder.
+        title: a description of the model.
 
     Example:
         >>> publish(Run.open("runs/listops-lru"), "pretrained/listops", "LRU (paper)")
@@ -97,18 +97,18 @@ def publish(run: Run, folder: str | os.PathLike[str], title: str) -> Published:
         "format": FORMAT,
         "title": title,
         "recipe": run.recipe.to_dict(),
-        "about": about | {"data": None},  # a path of this machine says nothing to others
+        "about": about | {"data": None},  # a path of this machine is useless on another
         "summary": {name: summary[name] for name in SUMMARY if name in summary},
     }
     saved.write_model(folder, dataclasses.asdict(model.config), weights)
     write(folder / README, _words(run, title, summary, size).encode())
-    write(folder / CARD, (json.dumps(card, indent=2) + "\n").encode())  # last: without it the folder is no publication
+    write(folder / CARD, (json.dumps(card, indent=2) + "\n").encode())  # last: it marks a complete folder
     return Published(folder)
 
 
 def halved(model: Model) -> dict[str, Tensor]:
-    """The weights with matrices in bfloat16. Vectors and what eigenvalues are made of stay in float32: rounded to eight
-    bits, a phase would be a radian off after some hundred steps."""
+    """The weights with matrices in bfloat16. Vectors and the parameters of eigenvalues stay in float32: with a phase
+    rounded to eight bits, the error is a radian after a few hundred steps."""
     exact = {id(p) for p in model.recurrent_parameters()}
     exact -= {id(p) for name, p in model.named_parameters() if name.endswith(".B")}
     keep = {name for name, p in model.named_parameters() if id(p) in exact}
@@ -121,7 +121,7 @@ def halved(model: Model) -> dict[str, Tensor]:
 
 
 def _words(run: Run, title: str, summary: Mapping[str, Any], size: int) -> str:
-    """The card for people."""
+    """The card as text."""
     recipe, metric = run.recipe, run.metric
     gpu = summary["machine"].get("gpu") if summary["device"] == "cuda" else summary["machine"].get("cpu")
     rows = {

@@ -1,4 +1,4 @@
-"""What an export takes: a model, a layer, a run or a folder, always in eval mode and on the CPU."""
+"""The argument of an export: a model, a layer, a run or a folder, copied in eval mode to the CPU."""
 
 import copy
 import os
@@ -52,11 +52,11 @@ class Units(nn.Module):
 
 
 class Source(NamedTuple):
-    """What is exported."""
+    """A module to export, and its units."""
 
     module: Model | Core
     units: Units
-    names: dict[str, list[str]]  # of channels, symbols and outputs, where a run knows them
+    names: dict[str, list[str]]  # of channels, symbols and outputs, if a run knows them
 
     @property
     def dtype(self) -> torch.dtype:
@@ -81,7 +81,7 @@ class Source(NamedTuple):
 
 
 def opened(given: Exportable) -> Source:
-    """A copy of what was given, in float32 or float64; of a folder, the best weights of a run or a saved model."""
+    """A copy of the argument, in float32 or float64; for a folder, the best weights of a run, or a saved model."""
     if isinstance(given, str | os.PathLike):
         folder = Path(given)
         is_run = (folder / CHECKPOINTS).is_dir() or (folder / CARD).is_file()

@@ -1,4 +1,4 @@
-"""The same function of the same parameters, arranged for a machine: fused, over chunks, packed, compiled, captured."""
+"""The same function of the same parameters, arranged for a GPU: fused, over chunks, packed, compiled, captured."""
 
 from linrnn.fast.accelerated import Accelerated, accelerate, packs, reason
 

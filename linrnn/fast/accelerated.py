@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.cores import LRU
-from linrnn.cores.base import Lengths, output_dtype, values_can_be_read
+from linrnn.cores.base import Lengths, output_dtype
 from linrnn.fast import blocks, chunks, fused, packing
 from linrnn.fast.blocks import Batch
 from linrnn.fast.chunks import CoreWeights
 from linrnn.fast.encoder import Encoded, encode, without_padding
-from linrnn.model import Model, pair
+from linrnn.model import Model
 from linrnn.norm import Moments
+from linrnn.pooling import pair
 from linrnn.recurrence import backend
 from linrnn.util.errors import check_integer, wrong_value
 from linrnn.util.precision import full_precision
@@ -116,14 +117,14 @@ class Accelerated(nn.Module):
     ) -> Tensor:
         """As `Model.forward`.
 
-        With `packed_length`, the sequences of a batch are computed end to end in a row of so many steps, at least
-        `linrnn.fast.packing.packed_length(lengths)`; the output is the same.
+        With `packed_length`, the sequences of a batch are concatenated to one row of this length, at least
+        `linrnn.fast.packing.packed_length(lengths)`. The output is the same.
         """
         model = self.model
         if packed_length is not None:
             return self._packed(inputs, lengths, resets, packed_length)
         weight = next(model.encoder.parameters())
-        if resets is not None or model.config.pooling == "none" or not self._fuses(weight):
+        if resets is not None or not self._fuses(weight):
             return model(inputs, lengths=lengths, resets=resets)  # type: ignore[no-any-return]
         pairs = model.config.documents == 2
         if pairs:
@@ -131,7 +132,10 @@ class Accelerated(nn.Module):
         inputs, lengths, valid = model.checked(inputs, lengths)
         dtype = self._dtype()
         with full_precision(inputs.device):
-            pooled = model.pool(self._fused(encode(model.encoder, inputs, dtype), Batch(valid)), valid)
+            x = model.normalized(self._fused(encode(model.encoder, inputs, dtype), Batch(valid)), valid)
+            pooled = None if model.config.pooling == "none" else model.pool(x, valid)
+        if pooled is None:
+            return model.head(x)  # type: ignore[no-any-return]
         return model.classify(pair(pooled) if pairs else pooled)
 
     def _packed(self, inputs: Tensor, lengths: Lengths | None, resets: Tensor | None, length: int) -> Tensor:
@@ -140,7 +144,7 @@ class Accelerated(nn.Module):
             lrus = "None, or a model of LRUs for one document, with pooling='mean' and without resets"
             raise wrong_value("packed_length", lrus, length)
         inputs, lengths, _ = model.checked(inputs, lengths)
-        packing.check(lengths, length, lengths is not None and values_can_be_read(lengths))
+        packing.check(lengths, length, lengths is not None and backend.values_can_be_read(lengths))
         assert lengths is not None
         packed = packing.pack(inputs, lengths, length)
         dtype = self._dtype()
@@ -152,7 +156,7 @@ class Accelerated(nn.Module):
             x = encoded.x
             for block in model.blocks:
                 x = packing.run_block(block, x, packed)
-        return model.classify(packing.means(x, packed, lengths))
+        return model.classify(packing.means(model.normalized(x, packed.valid), packed, lengths))
 
     def _fuses(self, x: Tensor | None) -> bool:
         return (_unsuitable(self.model) if self.fuse else reason(self.model, x)) is None
@@ -163,7 +167,7 @@ class Accelerated(nn.Module):
         return output_dtype(weight, weight.dtype)
 
     def _fused(self, encoded: Encoded, batch: Batch) -> Tensor:
-        """All blocks: each hands on the moments of its output to the norm of the next."""
+        """All blocks: each passes the moments of its output to the norm of the next."""
         model = self.model
         layers: Any = [block.core for block in model.blocks]
         H, N, both = model.config.d_model, model.config.d_state, layers[0].bidirectional
@@ -175,7 +179,7 @@ class Accelerated(nn.Module):
         c = self.chunk or (chunks.chunk_size(x.shape[1], H, N, both) if on_tensor_cores else 1)
         if batch.offsets is not None:
             c = min(c, packing.ALIGNMENT)
-        compiled = model.training  # predictions are few: for them the compiler's time is not worth it
+        compiled = model.training  # predictions are few, so the time to compile does not pay
         make, run = (self._weights, self._block) if compiled else (chunks.core_weights, blocks.run_block)
         weights = make(layers, c, x.dtype)
         known = fused.moments(x.detach(), batch.valid) if model.training else None
@@ -185,26 +189,26 @@ class Accelerated(nn.Module):
         return x
 
     def _compile(self) -> None:
-        torch.compiler.reset()  # otherwise an earlier model's shapes count as variable sizes
-        # the compiler logs each product that it does not tune, and warns of what no user can change
+        torch.compiler.reset()  # without this, sizes that differ from an earlier model's count as variable
+        # the compiler logs each product that it does not tune, and gives warnings that users cannot act on
         logging.getLogger("torch._inductor.select_algorithm").setLevel(logging.ERROR)
         for message in ("TensorFloat32 tensor cores", "The .grad attribute of a Tensor", ".*torch.jit"):
             warnings.filterwarnings("ignore", message)
         if self._fuses(None):
-            # two small graphs: the first is for all layers at once, the second serves every block
+            # two small graphs: one for the weights of all layers, one for each block
             self._weights = torch.compile(chunks.core_weights, dynamic=False)
             self._block = torch.compile(blocks.run_block, dynamic=False)
         else:
-            for block in self.model.blocks:  # the code compiled for the first serves all
+            for block in self.model.blocks:  # all blocks share the code compiled for the first
                 block.compile(dynamic=False)
 
 
 def _segment(valid: Tensor) -> Tensor:
-    """As in `PackedBatch`, where each sequence has a row of its own."""
+    """As in `PackedBatch`, for a batch with one row for each sequence."""
     rows = torch.arange(len(valid), device=valid.device, dtype=torch.int32).unsqueeze(1)
     return torch.where(valid, rows, len(valid))
 
 
 def _compiles(model: Model) -> bool:
-    on_gpu = next(model.parameters()).device.type == "cuda"
+    on_gpu = backend.captures(next(model.parameters()).device)
     return on_gpu and all(block.core.compiles for block in model.blocks)

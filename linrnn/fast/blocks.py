@@ -1,6 +1,6 @@
 """A block of an LRU in fewer passes over memory: the norm goes into the core's weights, the rest into two kernels.
 
-The dtype of x is that of all activations. Autocast is off, since PyTorch does not cache compiled graphs that switch it.
+All activations have the dtype of x. Autocast is off, since PyTorch does not cache compiled graphs that switch it.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from linrnn.norm import BatchNorm, Moments
 
 
 class Batch(NamedTuple):
-    """What blocks must know of a batch besides its features; all None for sequences of one length."""
+    """What blocks need besides the features of a batch; all None for sequences of one length."""
 
     valid: Tensor | None = None  # bool (batch, length), false at padding
     segment: Tensor | None = None  # as in `PackedBatch`; for packed batches and for scans from the end over padding
@@ -27,7 +27,7 @@ class Batch(NamedTuple):
 def run_block(
     block: Block, encoded: Encoded, weights: CoreWeights, known: Moments | None, batch: Batch
 ) -> tuple[Tensor, Moments | None]:
-    """The block's output, and in training its moments for the norm of the next block.
+    """The block's output, and in training the moments of this output, for the norm of the next block.
 
     Args:
         encoded: the block's input x; for the first block with the factors of x.

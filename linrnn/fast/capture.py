@@ -1,4 +1,4 @@
-"""A function of tensors as one CUDA graph: no launch gaps, and no Python between the kernels."""
+"""A function of tensors as one CUDA graph: no gaps between launches, and no Python between the kernels."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,10 +8,10 @@ from torch import Tensor
 
 
 class Captured:
-    """The function, replayed. All calls take tensors of the shapes of the first, and overwrite the last result.
+    """The function, replayed. All calls take tensors of the shapes of the first call, and overwrite the last result.
 
-    The function must read only its arguments and tensors that live as long, and must be safe to repeat: it runs
-    `rehearsals` times before the capture, so that kernels are compiled and libraries have their workspaces.
+    The function must read only its arguments and tensors that live as long as this object, and must be safe to repeat:
+    it runs `rehearsals` times before the capture, so that kernels are compiled and libraries have their workspaces.
     """
 
     def __init__(
@@ -22,7 +22,7 @@ class Captured:
         before_capture: Callable[[], Any] = lambda: None,
         pool: Any = None,
     ) -> None:
-        self.function = function  # the graph reads the tensors behind it
+        self.function = function  # the graph reads these tensors
         self.arguments = [None if argument is None else argument.clone() for argument in arguments]
         device = next((argument.device for argument in arguments if argument is not None), None)
         self.graph = torch.cuda.CUDAGraph()

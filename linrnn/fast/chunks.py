@@ -6,10 +6,10 @@ Everything before the chunk reaches y_i through the state x at its start:
     y_i          = Σ_{j ≤ i} K_{i-j}·u_j + D ⊙ u_i + Re[C·Λ^(i+1)·x]
     the next x   = Σ_j Λ^(c-1-j)·B·u_j + Λ^c·x
 
-So the scan has L/c steps. The arithmetic grows by about c·H² operations a step, and the traffic of states falls by a
-factor c, which is where the time goes on a GPU if H is small.
+So the scan has L/c steps. The arithmetic grows by about c·H² operations a step, and the traffic of states, which
+dominates the time on a GPU if H is small, falls by a factor c.
 
-The matrices are small, but each operation that makes them is a GPU kernel with little to do. So `core_weights` makes
+The matrices are small, and each operation that makes them is a GPU kernel with little work. So `core_weights` makes
 them for all layers of a model at once.
 """
 
@@ -38,7 +38,7 @@ class CoreWeights(NamedTuple):
 
 
 def chunk_size(length: int, H: int, N: int, bidirectional: bool = False) -> int:
-    """The c that takes the least time on a GPU's tensor cores; 1 where a scan of every step does.
+    """The c that takes the least time on a GPU's tensor cores; 1 if a scan of every step is fastest.
 
     Arithmetic grows with c·H² and the traffic of states falls with N/c: their sum is least near c = √N/H. In both
     directions there is more to gain: two scans of every step each read B·u, two scans of chunks each read their half.
@@ -59,7 +59,7 @@ def on_tensor_cores(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def core_weights(layers: Sequence[LRU], c: int, dtype: torch.dtype) -> list[CoreWeights]:
-    """The weights of layers with the same options, for products in `dtype`: as many operations for all as for one.
+    """The weights of layers with the same options, for products in `dtype`; n layers take as many operations as one.
 
     They are made in the parameters' precision. `input_weight` stays in this precision, since `fold` scales it before
     it is rounded. Call this outside of autocast.

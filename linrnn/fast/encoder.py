@@ -1,8 +1,8 @@
 """The model's encoder as a matrix product x = v·Mᵀ of few columns, in half precision.
 
-An encoder reads little and writes much. Thousands of steps add to each number of its gradient, which takes several
-times as long as the memory traffic, unless it is a matrix product on tensor cores. And the first block can multiply the
-few columns of v by input_weight·M instead of all of x by input_weight.
+An encoder reads little and writes much. Each number of its gradient is a sum over thousands of steps, which takes
+several times as long as the memory traffic, unless it is a matrix product on tensor cores. Moreover the first block can
+multiply the few columns of v by input_weight·M instead of all of x by input_weight.
 """
 
 from typing import NamedTuple
@@ -24,8 +24,8 @@ class Encoded(NamedTuple):
 
 
 def encode(encoder: nn.Module, inputs: Tensor, dtype: torch.dtype) -> Encoded:
-    """The encoder's output in `dtype`: of numbers, v is the numbers and a 1 for the bias; of tokens, one-hot. Numbers
-    and tokens side by side have no factors."""
+    """The encoder's output in `dtype`: for numbers, v is the numbers and a 1 for the bias; for tokens, v is one-hot.
+    Numbers and tokens together have no factors."""
     if not isinstance(encoder, nn.Linear | nn.Embedding):
         return Encoded(encoder(inputs).to(dtype))
     columns = encoder.in_features + 1 if isinstance(encoder, nn.Linear) else encoder.num_embeddings

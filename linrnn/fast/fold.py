@@ -1,7 +1,7 @@
 """An LRU with the norm before it, and if it is the first layer the encoder too, folded into its matrices.
 
-A norm is u = scale ⊙ x + shift, which is linear, and so is the recurrence: the norm needs no pass over memory. Training
-and `Stream` share this form.
+A norm is u = scale ⊙ x + shift. It is linear, and so is the recurrence: folded, the norm needs no pass over memory.
+Training and `Stream` share this form.
 """
 
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from linrnn.recurrence.affine import affine_scan
 class Folded(NamedTuple):
     """y = state_weight·states + skip ⊙ x + offset, where the scan of input_weight·x + input_bias gives the states.
 
-    With chunks, x and y are those of all c steps side by side, and y gains `within_weight`·x.
+    With chunks, x and y hold all c steps concatenated, and y gains `within_weight`·x.
     """
 
     lam: Tensor  # Λ^c, (2, N)
@@ -61,7 +61,7 @@ def fold(
 
 
 def with_validity(x: Tensor, valid: Tensor) -> Tensor:
-    """x, which is zero at padding, and beside its features one that is 1 at valid steps, among zeros.
+    """x, which is zero at padding, with additional features: one is 1 at valid steps, the others are 0.
 
     A bias would reach padding too, and a scan from the end would carry it into the sequence; this feature does not.
     """
@@ -90,7 +90,7 @@ def apply(folded: Folded, x: Tensor, offsets: Tensor | None = None) -> Tensor:
 
 
 def _over_chunks(folded: Folded, x: Tensor, initial: Tensor, offsets: Tensor | None) -> Tensor:
-    """An exclusive scan over chunks gives the state at the start of each; the rest are two matrix products."""
+    """An exclusive scan over chunks gives the state at the start of each; two matrix products do the rest."""
     assert folded.within_weight is not None
     batch, length, features = x.shape
     c = folded.chunk

@@ -1,7 +1,7 @@
 """The elementwise parts of a block, each in one pass over memory.
 
 The formulas here are the definition, and run where the Triton kernels do not. The kernels also accumulate the sums over
-all steps that the gradients of vectors need; each sum would be another pass.
+all steps that the gradients of vectors need; separately, each sum would be another pass.
 """
 
 import torch
@@ -56,7 +56,7 @@ def glu_skip_moments(
     segment: Tensor | None,
     valid: Tensor | None,
 ) -> tuple[Tensor, Moments | None]:
-    """`glu_skip`, and from the same pass the moments of its output, for `moments` to take as known.
+    """`glu_skip`, and from the same pass the moments of its output, which `moments` takes as `known`.
 
     None where there is no kernel.
     """
@@ -67,7 +67,7 @@ def glu_skip_moments(
 
 
 def moments(x: Tensor, valid: Tensor | None, known: Moments | None = None) -> Moments:
-    """The moments of x, (batch, length, H), over valid steps: `known`, or else from a pass over x.
+    """The moments of x, (batch, length, H), over valid steps: `known`, or computed in a pass over x.
 
     The gradient reaches x in both cases.
     """

@@ -1,4 +1,4 @@
-"""Packed batches: sequences end to end in one row, which has less padding than sequences in rows of their own.
+"""Packed batches: sequences concatenated in one row, which has less padding than one row for each sequence.
 
 The row is as long as the longest batch of a run needs, so all batches have one shape.
 """
@@ -15,11 +15,11 @@ from linrnn.util.errors import wrong_value
 from linrnn.util.precision import full_precision
 
 ALIGNMENT = 8  # each sequence starts at a multiple of this many steps
-WORTHWHILE = 0.9  # of the steps with padding; above, packing is not worth it
+WORTHWHILE = 0.9  # of the steps with padding; above this share, packing does not pay
 
 
 class PackedBatch(NamedTuple):
-    """Sequences end to end, the longest first, each followed by padding up to the start of the next."""
+    """Sequences concatenated, the longest first, each followed by padding up to the start of the next."""
 
     inputs: Tensor  # (1, length, ...), zero at padding
     segment: Tensor  # integers (1, length): the number of the sequence; at padding, the number of sequences
@@ -34,13 +34,14 @@ def packed_length(lengths: Tensor) -> Tensor:
 
 
 def row_length(longest: int, padded: int) -> int | None:
-    """The length of the row for batches of up to `longest` packed steps; None if it saves little of `padded` steps."""
+    """The length of the row for batches of up to `longest` packed steps; None if that is not much less than `padded`
+    steps."""
     length = -(-longest // 128) * 128  # a multiple that suits kernels
     return length if length <= WORTHWHILE * padded else None
 
 
 def check(lengths: Tensor | None, length: int, readable: bool) -> None:
-    """Raise ValueError unless sequences of these lengths fit into a row of so many steps."""
+    """Raise ValueError unless sequences of these lengths fit into a row of `length` steps."""
     if lengths is None:
         raise wrong_value("lengths", "the lengths of the sequences, with `packed_length`", None)
     least = int(packed_length(lengths)) if readable else 0
@@ -57,7 +58,7 @@ def pack(inputs: Tensor, lengths: Tensor, length: int) -> PackedBatch:
         length: the steps of the row, at least `packed_length(lengths)`, a multiple of `ALIGNMENT`.
 
     A GPU scans the sequences in parallel, padding included, and begins with the first. So the longest come first, and
-    spare steps are distributed over all sequences, more to the shorter ones: nothing is left over at the end.
+    spare steps are distributed over all sequences, more to the shorter ones, so that no padding remains at the end.
     """
     batch, longest = inputs.shape[:2]
     order = lengths.argsort(descending=True, stable=True)
@@ -79,7 +80,7 @@ def pack(inputs: Tensor, lengths: Tensor, length: int) -> PackedBatch:
 
 
 def run_block(block: Block, x: Tensor, packed: PackedBatch) -> Tensor:
-    """A block on a packed batch: each sequence has a dropout mask of its own, and padding one more."""
+    """A block on a packed batch: each sequence has its own dropout mask, and padding has one more."""
     masks = len(packed.offsets)
     y, _ = block.core(block.norm(x, packed.valid), resets=packed.resets)
     h = masked(F.gelu(y), block.dropout_mask(y, masks), packed.segment)
@@ -88,7 +89,7 @@ def run_block(block: Block, x: Tensor, packed: PackedBatch) -> Tensor:
 
 def means(x: Tensor, packed: PackedBatch, lengths: Tensor) -> Tensor:
     """(1, length, H) to (batch, H): the means over the valid steps of each sequence, in float32 or better."""
-    # all valid steps among ALIGNMENT belong to one sequence: sums over them leave a small matrix product
+    # all valid steps among ALIGNMENT belong to one sequence: after sums over them the matrix product is small
     wide = torch.promote_types(x.dtype, torch.float32)
     parts = torch.where(packed.valid.unsqueeze(-1), x, 0).to(wide).view(-1, ALIGNMENT, x.shape[2]).sum(1)
     numbers = torch.arange(len(lengths), device=x.device).unsqueeze(1)

@@ -1,12 +1,12 @@
 """Online learning: a gradient at every step, without a stored sequence.
 
-Real-time recurrent learning carries, next to the state x_k, its derivatives by the recurrent parameters. For a diagonal
-recurrence they follow recurrences of their own, as cheap as the state's:
+Real-time recurrent learning carries the state x_k and its derivatives by the recurrent parameters. For a diagonal
+recurrence the derivatives follow recurrences too, as cheap as the recurrence of the state:
 
     ∂x_k/∂λ = λ ⊙ ∂x_{k-1}/∂λ + x_{k-1},    ∂x_k/∂B = λ ⊙ ∂x_{k-1}/∂B + u_k
 
-so that the gradient of a loss at step k, by all steps so far, needs nothing of the past but these traces. Memory does
-not grow with the length.
+so the gradient of a loss at step k, through all steps so far, needs only these traces of the past. Memory does not grow
+with the length.
 """
 
 from collections.abc import Callable
@@ -26,14 +26,14 @@ __all__ = ["Learned", "Learner"]
 
 
 class Learned(NamedTuple):
-    """What a step of a `Learner` returns."""
+    """The result of a step of a `Learner`."""
 
     output: Tensor  # of the model, before the update
     loss: Tensor | None  # None where no target was given
 
 
 class Traces(NamedTuple):
-    """What a layer carries from step to step, as planes in the dtype of states."""
+    """The state and the traces of a layer between steps, as planes in the dtype of states."""
 
     x: Tensor  # the state, (batch, 2, N)
     by_lam: Tensor  # ∂x/∂λ, (batch, 2, N)
@@ -50,17 +50,17 @@ class Traces(NamedTuple):
 class Learner:
     """Trains a causal model, or a layer, on a stream: one step and one target at a time.
 
-    For a layer the gradients are exactly the gradients of backpropagation through time, as long as the parameters stay.
-    In a deep model each layer's error reaches its inputs at the same step only, and not through later states of the
-    layers above ("spatial backpropagation" with eligibility traces): gradients of the last layer's core, of what
-    follows it and of the head are exact, others are an approximation.
+    For a layer the gradients equal backpropagation through time, as long as the parameters do not change. In a deep
+    model each layer's error reaches its inputs at the same step only, and not through later states of higher layers
+    ("spatial backpropagation" with eligibility traces). The gradients of the last layer's core, of the operations after
+    it and of the head are exact; the others are approximations.
 
     Args:
         model: an LRU or S5, or a `Model` of these in eval mode with `pooling="none"` or `"last"`. Batch norm keeps its
             statistics.
         optimizer: of the model's parameters. None: gradients add up in the parameters, and nothing is updated.
         loss: a function of output and target; the squared error if None, or the cross entropy for integer targets.
-        batch: the number of streams, each one with its own state.
+        batch: the number of streams, each with its own state.
 
     Example:
         >>> layer = linrnn.LRU(1, 16, r_min=0.9, r_max=0.999)
@@ -88,8 +88,8 @@ class Learner:
         """The next step of all streams: the output, and an update where a target is given.
 
         Args:
-            inputs: (batch, channels) or tokens (batch,), as of `Model.step`; of a layer (batch, d_model).
-            target: what the loss takes; None to go on without learning.
+            inputs: (batch, channels) or tokens (batch,), as for `Model.step`; for a layer (batch, d_model).
+            target: the target of the loss; None: a step without learning.
         """
         check_tensor("inputs", inputs)
         if inputs.shape[:1] != (self.batch,):
@@ -108,7 +108,7 @@ class Learner:
         return Learned(output.detach(), loss.detach())
 
     def reset(self) -> None:
-        """Start anew: states and traces become zero."""
+        """Start over: states and traces become zero."""
         for traces in self.traces:
             for tensor in traces:
                 tensor.zero_()
@@ -123,7 +123,7 @@ class Learner:
         x = model.encoder(inputs)
         for i, block in enumerate(model.blocks):
             x = x + block.mix(self._through(i, block.norm(x)))
-        output: Tensor = model.head(x)
+        output: Tensor = model.head(model.normalized(x))
         return output
 
     def _through(self, i: int, u: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ class Learner:
 
 
 class _Traced(torch.autograd.Function):
-    """The state of a step; its gradients by λ and B are the gradients by all steps so far."""
+    """The state of a step; its gradients by λ and B include all steps so far."""
 
     @staticmethod
     def forward(ctx: Any, lam: Tensor, B: Tensor, u: Tensor, traces: Traces) -> Tensor:

@@ -1,7 +1,7 @@
 """Recipes for speed: the paper's accuracy less half a point in the fewest minutes, as `linrnn train TASK --fast`.
 
-Each is the task's recipe with some changes. None was set by a run yet: the steps are guesses from the runs in
-docs/paper/reproduce/index.md, and `tested` says so until a record of `results/` shows the minutes.
+Each is the task's recipe with some changes. No run has tested them yet: the steps are estimates from the runs in
+docs/paper/reproduce/index.md, and `tested` says so until a record in `results/` shows the minutes.
 """
 
 import math
@@ -53,7 +53,7 @@ def recipe_of(task: str) -> Recipe:
 
 
 def target(task: str) -> float:
-    """What the recipe has to reach on validation."""
+    """The accuracy that the recipe must reach on validation."""
     (row,) = (row for row in published.NORMALIZATION.rows if row.preset == "lru")
     cell = row.cells[[column.task for column in published.LRA].index(task)]
     return round(float(cell.split()[0]) / 100 - MARGIN, 4)

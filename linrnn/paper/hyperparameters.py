@@ -15,7 +15,7 @@ FREE = {
 }  # the paper tuned the rate for every row
 
 PAPER = "LRU (paper)"
-FRESH = "-fresh"  # the end of the name of a task with other training examples, and the same validation and test
+FRESH = "-fresh"  # the suffix of a task with other training examples, and the same validation and test
 
 
 def _row(
@@ -42,10 +42,12 @@ def _row(
         "model.options.bidirectional": bidirectional,
         "model.mixing": mixing,
         "model.norm": "batch",
+        "model.last_norm": False,
         "model.dropout": dropout,
         "training.steps": iterations,
         "training.batch_size": batch,
         "training.recurrent_factor": factor,
+        "training.slow_B": True,
         "training.weight_decay": 0.05,
         "training.warmup": 0.1,
     }
@@ -94,7 +96,8 @@ def recipe_of(task: str, preset: str = "lru") -> Recipe:
 
 
 def differences(recipe: Recipe, preset: str | None = None) -> dict[str, Any]:
-    """The fields of a recipe that are not the paper's, with the paper's values; empty for a task the paper has not.
+    """The fields of a recipe that differ from the paper, with the paper's values; empty for a task that is not in the
+    paper.
 
     The base rate, the seed and eval_every are free.
 
@@ -112,8 +115,8 @@ def differences(recipe: Recipe, preset: str | None = None) -> dict[str, Any]:
 
 
 def different(recipe: Recipe, wanted: Recipe) -> dict[str, Any]:
-    """The fields of a recipe that are not as wanted, with the values wanted; None where the wanted one has no such
-    field."""
+    """The fields of a recipe that differ from the wanted recipe, with the wanted values; None where the wanted recipe
+    has no such field."""
     came, expected = flat(recipe), flat(wanted)
     return {
         name: expected.get(name)
@@ -157,7 +160,7 @@ def row_name(recipe: Recipe) -> str:
 
 
 def _words(field: str, value: Any) -> str:
-    """A value that is not the paper's, in words that no other value of the field has."""
+    """A value that differs from the paper's, in words that are different for each value of the field."""
     known = {
         ("model.options.bidirectional", True): "both directions",
         ("model.options.bidirectional", False): "one direction",
@@ -170,6 +173,8 @@ def _words(field: str, value: Any) -> str:
         ("model.mixing", "half_glu2"): "half GLU on the core's output",
         ("model.norm", "layer"): "layer norm",
         ("model.pooling", "all"): "mean over padding too",
+        ("model.last_norm", True): "last norm",
+        ("training.slow_B", False): "B at the full rate",
     }
     if isinstance(value, str | bool) and (field, value) in known:
         return known[field, value]
@@ -203,7 +208,7 @@ def _number(value: Any) -> str:
 
 
 def _angle(value: float) -> str:
-    """A multiple or a part of π as such."""
+    """A multiple or a fraction of π as text."""
     for n in (1, 2):
         if _same(value, n * math.pi):
             return f"{'' if n == 1 else n}π"

@@ -1,6 +1,6 @@
-"""The paper's ladder from a dense RNN to the LRU, rung by rung: a row of its tables is a name.
+"""The paper's ladder from a dense RNN to the LRU: each row of its tables has a name.
 
-A preset is a core with options, and where eigenvalues start on a tuned ring, that ring depends on the task. Sources, in
+A preset is a core with options. If its eigenvalues start on a tuned ring, the ring depends on the task. Sources, in
 the appendix of the paper: the rows of Tables 6 (dense RNNs), 7 (diagonal ones) and 8 (γ), and the rings of Table 8.
 """
 
@@ -17,18 +17,18 @@ from linrnn.util.errors import unknown, wrong_value
 from linrnn.util.types import checked, fits
 
 RING = ("r_min", "r_max", "max_phase", "counters")  # where eigenvalues start
-SWITCHES = (*RING, "parameterization", "normalize", "nonlinearity", "radius")  # what tells the rungs apart
+SWITCHES = (*RING, "parameterization", "normalize", "nonlinearity", "radius")  # the options in which the rungs differ
 DISK = {"r_min": 0.0, "r_max": 1.0, "max_phase": 2 * math.pi}
 
 # "Stable Exp Param w/ Ring Init" in Table 8; phases in [0, 2π]. A variant of a task has the task's ring.
 TUNED = {
     "scifar": (0.9, 0.99),
-    "listops": (0.0, 1.0),  # the disk: here this rung and the one before are the same
+    "listops": (0.0, 1.0),  # the disk: here this rung equals the previous rung
     "text": (0.0, 0.9),
     "retrieval": (0.5, 0.9),
     "pathfinder": (0.9, 0.999),
-    "pathx": (0.999, 0.9999),  # not given, as nothing learned: that of "+γ Normalization"
-    "recall": (0.999, 0.9999),  # not in the paper: likewise
+    "pathx": (0.999, 0.9999),  # not given, since no model learned; the ring of "+γ Normalization"
+    "recall": (0.999, 0.9999),  # not in the paper; the same
 }
 
 
@@ -37,8 +37,8 @@ Sizes = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Preset:
-    """A core, its options, whether its ring is tuned to the task, and sizes of its own by task: fields of the model,
-    and options."""
+    """A core, its options, whether its ring is tuned to the task, and its sizes by task: fields of the model, and
+    options."""
 
     core: str
     note: str
@@ -51,8 +51,8 @@ def _diagonal(parameterization: str, note: str, **options: Any) -> Preset:
     return Preset("lru", note, {**DISK, "parameterization": parameterization, "normalize": False}, **options)
 
 
-# Some eigenvalues of a dense A start outside the unit disk, and a linear RNN can overflow within 1,000 steps: so A is
-# scaled into the disk that the diagonal rungs start on.
+# Some eigenvalues of a dense A start outside the unit disk, and a linear RNN can overflow within 1,000 steps. So A is
+# scaled into the disk on which the diagonal rungs start.
 LADDER = {
     "rnn-relu": Preset("rnn", "dense, relu", {"nonlinearity": "relu"}),
     "rnn-tanh": Preset("rnn", "dense, tanh", {"nonlinearity": "tanh"}),
@@ -66,7 +66,7 @@ LADDER = {
 
 
 def _published(H: int, states: int, depth: int, **options: Any) -> dict[str, Any]:
-    """Sizes as published: `states` counts both of each conjugate pair, and a layer keeps one of them."""
+    """Sizes as published: `states` counts both eigenvalues of a conjugate pair, of which a layer stores one."""
     return {"d_model": H, "d_state": states // 2, "depth": depth, **options}
 
 
@@ -91,9 +91,7 @@ S4D_SIZES = {
 FIRST_ORDER = {"input_multiplier": "first_order"}
 SSMS = {
     "s4d-first-order": Preset("s4d", "S4D whose B̄ is Δ·B", FIRST_ORDER),
-    "s4d-decoupled": Preset(
-        "s4d", "the same, with a Δ of B̄ that is learned by itself", {**FIRST_ORDER, "decoupled": True}
-    ),
+    "s4d-decoupled": Preset("s4d", "the same, with a separate Δ for B̄", {**FIRST_ORDER, "decoupled": True}),
     "s4d-published": Preset("s4d", "S4D-LegS at its published sizes", {"init": "legs"}, sizes=S4D_SIZES),
     "s5-published": Preset("s5", "S5 at its published sizes", sizes=S5_SIZES),
 }
@@ -101,15 +99,16 @@ PRESETS = {**LADDER, **SSMS}
 
 
 def names() -> list[str]:
-    """All that `--core` takes: the ladder, and the cores."""
+    """All values of `--core`: the ladder, and the cores."""
     return list(dict.fromkeys([*PRESETS, *CORES]))
 
 
 @checked
 def apply(recipe: Recipe, name: str) -> Recipe:
-    """The recipe with another core: a preset, or a plain core, which keeps the options that it has in common.
+    """The recipe with another core: a preset, or a plain core, which keeps the options that both cores have.
 
-    The result holds the core and its options, and does not mention the preset: it means the same wherever it is read.
+    The result holds the core and its options without the name of the preset, so that later versions of a preset cannot
+    change it.
 
     Example:
         >>> apply(recipes.get("scifar"), "diag-ring").model.options["r_max"]
@@ -131,7 +130,7 @@ def apply(recipe: Recipe, name: str) -> Recipe:
 
 @checked
 def name_of(recipe: Recipe) -> str | None:
-    """The first preset whose core and options for this task these are; None where there is none."""
+    """The first preset with this core and these options for the task; None if there is none."""
     base = recipes.get(recipe.task) if recipe.task in recipes.RECIPES else recipe
     return next((name for name in PRESETS if _fits(name, base) and _same(recipe, apply(base, name), name)), None)
 
@@ -170,7 +169,7 @@ def _known(options: Mapping[str, Any], core: str) -> dict[str, Any]:
 
 
 def _lru_ring(recipe: Recipe) -> dict[str, Any]:
-    """The ring of the task's own recipe, which has the LRU; for a task without a recipe, the ring of this one."""
+    """The ring of the task's own recipe, which has the LRU; for a task without a recipe, the ring of this recipe."""
     own = recipes.RECIPES.get(recipe.task, recipe)
     return {key: own.model.options[key] for key in RING if key in own.model.options}
 

@@ -1,15 +1,15 @@
 """The paper's tables as printed, to which `linrnn table` adds our runs.
 
 Orvieto et al., "Resurrecting Recurrent Neural Networks for Long Sequences", 2023, arXiv 2303.06349. Accuracies are in
-percent: the mean and (standard error) of three seeds, or published by others without one. ✗: no better than chance.
-A source is the number of a table, and in brackets its label in the paper's LaTeX.
+percent: the mean and (standard error) of three seeds; numbers published by others have no standard error. ✗: no better
+than chance. A source is the number of a table, and in brackets its label in the paper's LaTeX.
 """
 
 from typing import Literal, NamedTuple
 
 
 class Column(NamedTuple):
-    """A task, and what `linrnn train --set` would change of its recipe."""
+    """A task, and changes to its recipe as for `linrnn train --set`."""
 
     name: str
     task: str
@@ -17,7 +17,8 @@ class Column(NamedTuple):
 
 
 class TableRow(NamedTuple):
-    """A model: its name in the paper, its name for `linrnn train --core` if it has one, and its cells, parted by |."""
+    """A model: its name in the paper, its name for `linrnn train --core` if it has one, and its cells, separated by
+    |."""
 
     name: str
     preset: str | None
@@ -40,7 +41,7 @@ class Section(NamedTuple):
 
 
 def _sweep(part: str, how: str, preset: str, *rows: str) -> Section:
-    """A grid over the ring on sCIFAR: rows by r_max, columns by r_min. The paper keeps the rate at 0.004, as we do."""
+    """A grid over the ring on sCIFAR: rows by r_max, columns by r_min. The rate is 0.004, as in the paper."""
     return Section(
         f"Test accuracy on sCIFAR by ring, {how}",
         f"Table 5{part} (tb:effect_stability_gamma_cifar)",

@@ -62,11 +62,11 @@ class Filled:
     """A section of the paper's table with our runs in it.
 
     Attributes:
-        section: the paper's rows, and after the LRU's a row for each variant of it that has run.
-        wanted: the recipe of each cell, by row and column; None where it is no model of ours.
-        runs: those that count in each cell.
-        left_out: finished runs that might have been meant for a cell, by folder, and why they do not count.
-        unfinished: those that would count in a cell if they had ended.
+        section: the paper's rows, and after the LRU's row a row for each variant of the LRU with runs.
+        wanted: the recipe of each cell, by row and column; None where linrnn has no such model.
+        runs: the runs that count, by cell.
+        left_out: finished runs of similar recipes, by folder, and why they do not count.
+        unfinished: the runs that would count in a cell if they had ended.
         bench: steps a second by `linrnn bench train`: hardware, then task.
     """
 
@@ -98,7 +98,7 @@ def collect(folders: Iterable[Path]) -> list[Found]:
 
 
 def fill(section: Section, runs: Iterable[Found], bench: dict[str, Any] | None = None) -> Filled:
-    """Put runs where they belong, and say of the others why they do not count."""
+    """Put runs into their cells, and say why the other runs do not count."""
     runs = list(runs)
     wanted = [[_wanted(section, row, column) for column in section.columns] for row in section.rows]
     section, wanted = _with_variants(section, wanted, runs)
@@ -122,7 +122,7 @@ def fill(section: Section, runs: Iterable[Found], bench: dict[str, Any] | None =
 
 
 def differences(recipe: Recipe, wanted: Recipe) -> list[str]:
-    """Where a recipe is another than the one wanted, in words; not by seed, rate and how often it is evaluated."""
+    """The differences between a recipe and the wanted recipe, in words; seed, rate and eval_every are free."""
     came = flat(recipe)
     return [
         f"{name} is {_short(came.get(name))}, not {_short(value)}" for name, value in different(recipe, wanted).items()
@@ -130,7 +130,7 @@ def differences(recipe: Recipe, wanted: Recipe) -> list[str]:
 
 
 def legend(filled: Filled) -> str:
-    """What a section's cells are, and for the rings which of ours are not the paper's."""
+    """What a section's cells show, and for the rings which of our recipes differ from the paper."""
     if filled.section.kind != "ring":
         return LEGENDS[filled.section.kind]
     others = [
@@ -160,7 +160,7 @@ def lines(filled: Filled) -> list[tuple[str, str, list[str]]]:
 
 
 def sources(filled: Filled) -> dict[str, str]:
-    """Where the data of our runs came from, by column: accuracies on other data than the paper's compare less well."""
+    """The source of our data, by column: accuracies on other data than the paper's are less comparable."""
     found: dict[str, list[str]] = {}
     for _, column, _, runs in filled.cells():
         found.setdefault(column.name, []).extend(run.source for run in runs)
@@ -168,7 +168,7 @@ def sources(filled: Filled) -> dict[str, str]:
 
 
 def plan(tables: Iterable[Filled], folder: Path, seeds: int = SEEDS) -> list[str]:
-    """The commands that fill the cells, until each has so many seeds; a run that was stopped goes on."""
+    """The commands that fill the cells until each has this number of seeds; stopped runs are resumed."""
     commands: list[str] = []
     planned: list[Recipe] = []
     taken: set[Path] = set()
@@ -177,7 +177,7 @@ def plan(tables: Iterable[Filled], folder: Path, seeds: int = SEEDS) -> list[str
             continue
         for row, column, recipe, runs in filled.cells():
             if not row.cells or any(not differences(recipe, other) for other in planned):
-                continue  # of several rows with the same recipe the first is enough
+                continue  # several rows have the same recipe: the first is enough
             planned.append(recipe)
             for seed in sorted(set(range(seeds)) - {run.seed for run in runs})[: max(0, seeds - len(runs))]:
                 stopped = [r for r in filled.unfinished if r.seed == seed and not differences(r.recipe, recipe)]
@@ -194,7 +194,7 @@ def describe(machine: dict[str, Any], *, gpu: bool) -> str:
 
 
 def _wanted(section: Section, row: TableRow, column: Column) -> Recipe | None:
-    """The paper's recipe for a cell; for the rings, which compare recipes, our own."""
+    """The paper's recipe for a cell; for the table of rings, our recipe."""
     if row.preset is None:
         return None
     if section.kind == "ring":
@@ -205,7 +205,7 @@ def _wanted(section: Section, row: TableRow, column: Column) -> Recipe | None:
 def _with_variants(
     section: Section, wanted: list[list[Recipe | None]], runs: Iterable[Found]
 ) -> tuple[Section, list[list[Recipe | None]]]:
-    """The section with a row for each variant of the LRU that has run, after the paper's row."""
+    """The section with a row for each variant of the LRU with runs, after the paper's row."""
     place = next((i for i, row in enumerate(section.rows) if row.preset == "lru" and not row.changes), None)
     if place is None or section.kind == "ring":
         return section, wanted
@@ -246,9 +246,9 @@ def _why_not(recipe: Recipe, filled: Filled) -> str | None:
 
 
 def _keep_comparable(runs: list[Found]) -> dict[str, str]:
-    """Drop from a cell what must not be averaged: other rates, other data, and a seed that comes twice.
+    """Remove from a cell the runs that must not be averaged: other rates, other data, and repeated seeds.
 
-    As in the paper, the rate is the one with the best validation accuracy.
+    As in the paper, the rate with the best validation accuracy counts.
     """
     groups: dict[tuple[float, str], list[Found]] = {}
     for run in runs:
@@ -273,7 +273,7 @@ def _keep_comparable(runs: list[Found]) -> dict[str, str]:
 
 
 def _add_bench(filled: Filled, bench: dict[str, Any]) -> None:
-    """Speeds of the LRU on random data, where the sizes are the recipe's."""
+    """Speeds of the LRU on random data, if measured at the recipe's sizes."""
     hardware = describe(bench["machine"], gpu="gpu" in bench["machine"])
     for measured in bench["results"]:
         task = measured["name"]
@@ -313,7 +313,7 @@ def _ring(recipe: Recipe | None, runs: Sequence[Found]) -> str:
 
 
 def mean(values: Sequence[float], form: str = ".1f") -> str:
-    """The mean, and in brackets the standard error and how many there are."""
+    """The mean, and in brackets the standard error and the number of values."""
     if not values:
         return NOTHING
     error = NOTHING if len(values) == 1 else format(statistics.stdev(values) / math.sqrt(len(values)), form)
@@ -321,7 +321,7 @@ def mean(values: Sequence[float], form: str = ".1f") -> str:
 
 
 def _command(row: TableRow, column: Column, wanted: Recipe, seed: int, folder: Path, taken: set[Path]) -> str:
-    """How to train a cell with this seed, in a folder that is not there yet; our recipe is set to the paper's."""
+    """The command that trains a cell with this seed into a new folder, with the paper's settings."""
     changes = [*column.changes, *row.changes]
     name = "-".join([column.task, str(row.preset), *(change.rpartition(".options.")[2] for change in changes)])
     names = [f"{name}-{seed}", *(f"{name}-{seed}-{i}" for i in range(2, 10_000))]

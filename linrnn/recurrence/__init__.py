@@ -33,8 +33,8 @@ def scan(
             step, which need not be the same for all sequences.
         initial: (batch, N) in the dtype of `u`, the state before the first step; zero if None.
         reverse: scan from the last step to the first; `initial` is then the state after the last step.
-        resets: bool (batch, length), true where a new sequence starts: no state crosses the link to the step before,
-            in either direction. With `reverse`, `final` is zero for a sequence that starts at the first step.
+        resets: bool (batch, length), true where a new sequence starts: no state crosses from the step before, in either
+            direction. With `reverse`, `final` is zero for a sequence that starts at the first step.
         group: processes over which the length is split, see below; only with λ the same at every step.
 
     Returns:
@@ -44,10 +44,10 @@ def scan(
     With a `group`, each process passes the steps that it holds. The parts follow each other in the order of the ranks;
     they may differ in length and may be empty; batch and N are the same for all. `states` belong to the part of the
     process, `final` is the state after all parts, the same on every rank. `initial` is read on the rank where the scan
-    starts: the first rank, or with `reverse` the last. Gradients are those of the sum of all ranks' losses: complete
-    for `u`, and for `lam` and `initial` the share of this rank, to be summed over the ranks. The call and its backward
-    are collective: all ranks must run them in the same order. A group excludes second derivatives, forward mode and
-    torch.func.
+    starts: the first rank, or with `reverse` the last. Gradients are taken of the sum of all ranks' losses. They are
+    complete for `u`; for `lam` and `initial` they are this rank's share, to be summed over the ranks. The call and its
+    backward are collective: all ranks must run them in the same order. A group excludes second derivatives, forward
+    mode and torch.func.
 
     Example:
         >>> lam = torch.polar(torch.tensor([0.9]), torch.tensor([0.0]))

@@ -1,6 +1,6 @@
 """Which implementation of the scan runs on a device: Numba, Triton on NVIDIA, or plain PyTorch.
 
-All questions about what a device can run are answered here, for the scan and for every other kernel of the package.
+This module answers all questions about what a device can run, for the scan and for every other kernel of the package.
 """
 
 import functools
@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Literal, cast
 
 import torch
+from torch import Tensor
 
 from linrnn.recurrence.interface import Kernels, VaryingKernels
 
@@ -49,7 +50,7 @@ def kernels(device: torch.device) -> Kernels:
 
 
 def varying_kernels(device: torch.device) -> VaryingKernels:
-    """The module that computes the scan with a λ of its own for each step."""
+    """The module that computes the scan with a λ for each step."""
     warn_if_plain(device)
     return cast(VaryingKernels, _load(VARYING[of(device)]))
 
@@ -66,14 +67,31 @@ def has_float64(device: torch.device) -> bool:
     return device.type != "mps"
 
 
+def values_can_be_read(x: Tensor) -> bool:
+    """Whether Python can read the values of x: not while a graph is traced or captured, nor inside torch.func."""
+    if x.is_meta or torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x):
+        return False
+    return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def has_cudnn(device: torch.device) -> bool:
+    """Whether PyTorch's RNN, GRU and LSTM are single kernels of cuDNN, or of MIOpen on AMD."""
+    return device.type == "cuda"
+
+
+def captures(device: torch.device) -> bool:
+    """Whether a sequence of kernels can be captured in a CUDA graph, on GPUs of NVIDIA and AMD."""
+    return device.type == "cuda"
+
+
 @functools.cache
 def dependent_launch(device: torch.device) -> bool:
     """Whether a kernel may start before the previous kernel ends: programmatic dependent launch, from Hopper on."""
     return device.type == "cuda" and triton(device) and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
-# torch.compiler.assume_constant_result without an import of the compiler: the answer becomes a constant of the graph.
-for question in (of, triton, why_plain, has_float64):
+# torch.compiler.assume_constant_result without importing the compiler: the answer becomes a constant of the graph.
+for question in (of, triton, why_plain, has_float64, has_cudnn):
     question._dynamo_marked_constant = True  # type: ignore[union-attr]
 
 
@@ -84,7 +102,7 @@ def _installed(package: str) -> bool:
 
 @functools.cache
 def _why_not(package: str) -> str | None:
-    """Why a package cannot be imported: Numba refuses versions of NumPy that it does not know."""
+    """Why a package cannot be imported: Numba rejects versions of NumPy that it does not know."""
     try:
         importlib.import_module(package)
     except ImportError as error:

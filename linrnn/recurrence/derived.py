@@ -1,6 +1,6 @@
-"""What follows from the scan alone: the exclusive scan, the gradients, and the scan of a packed batch.
+"""Functions derived from the scan: the exclusive scan, the gradients, and the scan of a packed batch.
 
-The plain backend, torch.func and second derivatives use these formulas on real planes, each with a scan of its own.
+The plain backend, torch.func and second derivatives use these formulas on real planes, each with its own scan.
 """
 
 from collections.abc import Callable
@@ -20,11 +20,11 @@ def scan_backward(
 ) -> Gradients:
     """The gradients of the scan: a scan of the incoming gradient with conj(λ), in the other direction.
 
-    With g_k the whole gradient of x_k: g_k = ∂L/∂x_k + conj(λ)·g_{k+1}, ∂L/∂u_k = g_k and
+    With g_k the total gradient of x_k: g_k = ∂L/∂x_k + conj(λ)·g_{k+1}, ∂L/∂u_k = g_k and
     ∂L/∂λ = Σ_k conj(x_{k-1})·g_k.
 
-    Of an exclusive scan, z_k = x_{k-1}: the whole gradient of z_k, ∂L/∂z_k + conj(λ)·g_k, goes to x_{k-1} unless the
-    link is cut. So the gradients are an exclusive scan too, and ∂L/∂λ = Σ_k conj(z_k)·g_k.
+    For an exclusive scan, z_k = x_{k-1}: the total gradient of z_k, ∂L/∂z_k + conj(λ)·g_k, goes to x_{k-1} unless a
+    reset is between them. So the gradients are an exclusive scan too, and ∂L/∂λ = Σ_k conj(z_k)·g_k.
     """
     states, lam, initial, options = solved
     if states.shape[1] == 0:
@@ -69,7 +69,7 @@ def packed_scan(scan: Scan, u: Tensor, lam: Tensor, initial: Tensor, options: Op
 
 
 def previous(states: Tensor, initial: Tensor, options: Options) -> Tensor:
-    """The state that each step starts from, as precise as the initial state; zero where a reset cuts the link."""
+    """The state that each step starts from, in the dtype of the initial state; zero at a reset."""
     if states.shape[1] == 0:
         return states
     first, _ = _ends(states, options)
@@ -80,7 +80,7 @@ def previous(states: Tensor, initial: Tensor, options: Options) -> Tensor:
 
 
 def cuts(options: Options) -> Tensor | None:
-    """Bool (batch, length): the steps that no state enters from the step before them in the scan's direction."""
+    """Bool (batch, length): the steps that no state enters from the previous step in the scan's direction."""
     if options.resets is None or not options.reverse:
         return options.resets
     return F.pad(options.resets[:, 1:], (0, 1))

@@ -1,4 +1,4 @@
-"""What every backend of the scan offers, and the named results and options that they share."""
+"""The functions of every backend of the scan, with their options and results."""
 
 from typing import NamedTuple, Protocol
 
@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 class Options(NamedTuple):
-    """What a scan gives, in which direction, and where its sequences begin."""
+    """The kind and the direction of a scan, and where its sequences begin."""
 
     resets: Tensor | None = None  # bool (batch, length), true where a new sequence starts
     reverse: bool = False  # from the last step to the first
@@ -41,7 +41,7 @@ class Gradients(NamedTuple):
 
     @property
     def sum_u(self) -> Tensor:
-        """∂L/∂u, before it was rounded, summed over sequences and steps: (directions, 2, N)."""
+        """∂L/∂u, summed over sequences and steps before rounding: (directions, 2, N)."""
         return self.sums[1:]
 
 
@@ -54,14 +54,14 @@ class Kernels(Protocol):
         """The states and the final state of the scan of u, or of u + bias with a bias (2, N)."""
 
     def adds_bias(self, u: Tensor, options: Options) -> bool:
-        """Whether `scan` adds a bias in less time than the matrix product that gives u."""
+        """Whether `scan` adds a bias in less time than the matrix product that computes u."""
 
     def scan_backward(self, grad_states: Tensor, grad_final: Tensor, solved: Solved, sum_u: bool = False) -> Gradients:
         """The gradients of a scan."""
 
 
 class VaryingKernels(Protocol):
-    """A backend of the scan with a λ of its own for each step, on numbers (..., P, N) as in `varying`."""
+    """A backend of the scan with a λ for each step, on numbers (..., P, N) as in `varying`."""
 
     def scan(self, u: Tensor, lam: Tensor, initial: Tensor, options: Options) -> tuple[Tensor, Tensor]:
         """The states and the final state."""

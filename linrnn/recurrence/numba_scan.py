@@ -1,9 +1,9 @@
 """The scan on the CPU: Numba kernels.
 
-The recurrence needs little arithmetic, so its time is that of memory. A row (a step) is read in vectors of 64 bytes
-along N, the rows ahead are prefetched, and large results are written past the cache, as a good `memcpy` does.
-Sequences, and blocks of channels where sequences are few, are distributed over PyTorch's own OpenMP threads, or where
-it has none over threads of ours. Numba's threads are no choice: two threads must not enter them at once.
+The recurrence needs little arithmetic, so memory bandwidth decides its time. A row (a step) is read in vectors of 64
+bytes along N, the rows ahead are prefetched, and large results are written past the cache, as a good `memcpy` does.
+Sequences, and blocks of channels where sequences are few, are distributed over PyTorch's OpenMP threads, or over
+threads of linrnn where PyTorch has none. Numba's threads are not used, because two threads must not enter them at once.
 """
 
 import ctypes
@@ -26,12 +26,12 @@ from linrnn.util import threads as torch_threads
 from linrnn.util.jit import jit
 
 torch_threads.spin_less()  # before the first scan on a CPU
-THREAD_NUMBERS = 1 << 20  # numbers of u below which waking a second thread takes more time than it saves
+THREAD_NUMBERS = 1 << 20  # the size of u below which waking a second thread takes more time than it saves
 NONTEMPORAL_BYTES = 1 << 22  # results from this size on are written past the cache
 HUGE_PAGE_BYTES = 1 << 25  # Linux maps new memory for every result from this size on, page by page
 MADV_HUGEPAGE = 14
 BLOCK_CHANNELS = 64  # of the narrowest block: a multiple of every vector's width
-TILE_STEPS = 8  # for which a vector of channels keeps its state in registers
+TILE_STEPS = 8  # steps for which a vector of channels keeps its state in registers
 FLUSH_STEPS = 256  # after which dλ moves from single to double precision: a multiple of TILE_STEPS
 
 
@@ -71,7 +71,7 @@ def scan_backward(grad_states: Tensor, grad_final: Tensor, solved: Solved, sum_u
 
 
 def _empty(shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    """A new tensor. Linux takes longer to map a large one in small pages than a kernel to fill it: pages of 2 MB."""
+    """A new tensor, in pages of 2 MB if it is large: mapping small pages takes longer than filling them."""
     tensor = torch.empty(shape, dtype=dtype)
     if tensor.nbytes >= HUGE_PAGE_BYTES and (advise := _madvise()) is not None:
         page = mmap.PAGESIZE
@@ -96,7 +96,7 @@ def _run(kernel: Callable[..., None], u: Tensor, arguments: list[Any]) -> None:
     width = -(-n // blocks // BLOCK_CHANNELS) * BLOCK_CHANNELS if blocks > 1 else n
     units = batch * -(-n // width)
     chunk = max(1, units // (8 * threads)) if threads > 1 else max(1, units)
-    starts = iter(range(0, units, chunk))  # its next step holds the interpreter lock: no two threads get the same
+    starts = iter(range(0, units, chunk))  # `next` holds the interpreter lock: no two threads get the same chunk
 
     def work() -> None:
         for start in starts:
@@ -151,9 +151,9 @@ def _jit(function: Callable[..., None]) -> Any:
 
 
 # The kernels. Arrays are flat: for each sequence and step the real parts, then the imaginary parts. A unit is a
-# sequence and a block of channels. It goes through tiles of steps; in a tile each vector of channels keeps its state in
-# registers. `resets` is empty where there are none. The link between two neighbouring steps is cut where the later
-# step starts a new sequence.
+# sequence and a block of channels. It processes tiles of steps; in a tile each vector of channels keeps its state in
+# registers. `resets` is empty where there are none. The link between two neighbouring steps is cut where the later step
+# starts a new sequence.
 
 
 @_jit

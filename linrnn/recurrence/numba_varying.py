@@ -1,7 +1,7 @@
-"""The scan with a λ of its own for each step on the CPU: Numba kernels.
+"""The scan with a λ for each step on the CPU: Numba kernels.
 
 As in `numba_scan`, a vector of channels keeps its state in registers for a tile of steps, and large results are written
-past the cache. Real numbers and planes have kernels of their own.
+past the cache. There are separate kernels for real numbers and for planes.
 """
 
 import torch
@@ -130,8 +130,8 @@ def _scan_real(u, lam, carry, resets, reverse, states, nontemporal, N, length, w
     fence()
 
 
-# The gradients. From the last step of the scan to the first, with g the whole gradient of the state of a step: g is the
-# gradient of u, conj(state before) ⊙ g the gradient of λ, and conj(λ) ⊙ g goes on to the state before.
+# The gradients. From the last step of the scan to the first, with g the total gradient of the state of a step: g is the
+# gradient of u, conj(previous state) ⊙ g is the gradient of λ, and conj(λ) ⊙ g is passed to the previous state.
 
 
 @_jit

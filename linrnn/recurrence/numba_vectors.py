@@ -93,7 +93,7 @@ def prefetch(_, array, i):
         kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), number, number, number])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
         pointer = _pointer(context, builder, signature, arguments, byte)
-        builder.call(function, [pointer, number(0), number(3), number(1)])  # to read, keep, data
+        builder.call(function, [pointer, number(0), number(3), number(1)])  # read, all caches, data
         return context.get_dummy_value()
 
     return types.void(array, i), build

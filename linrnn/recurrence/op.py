@@ -34,7 +34,7 @@ def check(u: Tensor, lam: Tensor, initial: Tensor | None, resets: Tensor | None)
         if x is None:
             continue
         if x.dtype != carry:
-            raise wrong_type(name, f"{carry} beside u of type {u.dtype}", x.dtype)
+            raise wrong_type(name, f"{carry} for u of type {u.dtype}", x.dtype)
         if x.shape != expected:
             raise wrong_value(name, f"shape {expected}", shape(x))
         check_device(name, x, u)
@@ -63,8 +63,8 @@ def scan(
     """The states and the final state, on real planes.
 
     With offsets, integers (sequences + 1,), u is a packed batch, one row of sequences: sequence i has the steps from
-    offsets[i] to offsets[i + 1], at least one, and every step belongs to a sequence. There are no resets, and the
-    initial and final states, (sequences, ...), are those of each sequence. All operators here take offsets.
+    offsets[i] to offsets[i + 1], at least one, and every step belongs to a sequence. There are no resets; initial and
+    final states are (sequences, ...). All operators here take offsets.
     """
     return backend.kernels(u.device).scan(u, lam, initial, Options(resets, reverse, offsets))
 
@@ -75,8 +75,8 @@ def exclusive_scan(
 ) -> tuple[Tensor, Tensor]:
     """The state that each step starts from, like u, and the final state, in one direction or in both.
 
-    The directions precede the planes: u is (batch, length, directions, 2, N). The first direction is that of `reverse`,
-    a second direction is its opposite.
+    The directions precede the planes: u is (batch, length, directions, 2, N). The first direction is given by
+    `reverse`, the second is its opposite.
     """
     return backend.kernels(u.device).scan(u, lam, initial, Options(resets, reverse, offsets, exclusive=True))
 
@@ -134,7 +134,7 @@ def _save_all(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> 
 
 
 def _double_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-    """The gradients of the formula for gradients, whose scans are the operator."""
+    """Second derivatives: the gradients of the formula for gradients, whose scans are this operator."""
     torch_func.require_reverse_mode()
     *tensors, resets, offsets = ctx.saved_tensors
     inputs: Any = [None if t is None else t.detach().requires_grad_() for t in tensors]

@@ -1,8 +1,8 @@
-"""The scan in PyTorch's own operations, for devices without kernels of ours.
+"""The scan in PyTorch's own operations, for devices for which linrnn has no kernels.
 
 A sequence is cut into chunks. All chunks are scanned at once from zero, the states at their ends are scanned in the
-same way with λ^CHUNK_STEPS, and every chunk adds what its entering state contributes. A sequence of L steps so takes
-about CHUNK_STEPS·log L operations after one another, each over all chunks.
+same way with λ^CHUNK_STEPS, and every chunk adds the contribution of its entering state. So a sequence of L steps takes
+about CHUNK_STEPS·log L operations in sequence, each over all chunks.
 
 Numbers have the dtype of λ; only the powers of λ come from double precision, on the CPU if the device has none.
 """

@@ -1,4 +1,4 @@
-"""The scan with a λ of its own for each step, in PyTorch's own operations: chunk by chunk, as in `plain`.
+"""The scan with a λ for each step, in PyTorch's own operations: chunk by chunk, as in `plain`.
 
 All chunks are scanned at once from zero, together with the products of their λ. The states at the ends of the chunks
 follow the same recurrence, with these products. Every operation has derivatives of all orders.

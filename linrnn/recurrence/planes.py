@@ -36,5 +36,5 @@ def multiply(a: Tensor, b: Tensor) -> Tensor:
 
 
 def state_padding(n: int, dtype: torch.dtype, device: torch.device) -> int:
-    """The number of states to add to n on a GPU, where rows that begin inside a sector are slow to write."""
+    """The number of states to add to n on a GPU: rows that begin inside a sector are slow to write."""
     return max(FEWEST_STATES - n, -n % (SECTOR_BYTES // dtype.itemsize)) if backend.triton(device) else 0

@@ -1,7 +1,7 @@
 """The definition of the scan, in complex double precision, one step at a time.
 
-It is slow, differentiable to any order, and meant to be read: the tests compare every implementation, and its gradients
-with those of autograd through this definition.
+It is slow, differentiable to any order, and meant to be read. The tests compare every implementation with it, and the
+gradients with autograd through it.
 """
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 def scan(
     u: Tensor, lam: Tensor, initial: Tensor | None = None, *, reverse: bool = False, resets: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """x_k = λ·x_{k-1} + u_k, or with a λ of its own for each step x_k = λ_k·x_{k-1} + u_k.
+    """x_k = λ·x_{k-1} + u_k, or with a λ for each step x_k = λ_k·x_{k-1} + u_k.
 
     A reset at step k cuts the link between the steps k-1 and k: no state crosses it, in either direction.
 
@@ -47,7 +47,7 @@ def exclusive_scan(
     """The state that each step starts from: x_{k-1}, or with `reverse` x_{k+1}; zero where a reset cuts the link.
 
     Args:
-        u: complex (batch, length, directions, N): the first direction as `reverse` says, a second in the other.
+        u: complex (batch, length, directions, N): the first direction as `reverse` says, the second the opposite.
         lam: complex (N,), for all directions; initial: complex (batch, directions, N).
 
     Returns:

@@ -2,9 +2,9 @@
 
 A part of a sequence is an affine map of the state x that enters it, x ↦ a·x + b: a is λ^length, or 0 if a reset lies in
 the part, and b is the final state of the part when it starts from zero. Each process scans its part from zero, all
-processes exchange their maps, and each composes the maps of the parts before its own into the state that enters its
-part, and scans again from that state. The messages are small, (batch, N), and no process waits for the scan of another.
-The gradient is such a scan too, with conj(λ) in the other direction.
+processes exchange their maps, and each composes the maps of the earlier parts into the state that enters its part, and
+scans again from there. The messages are small, (batch, N), and no process waits for the scan of another. The gradient
+is the same scan with conj(λ) in the other direction.
 """
 
 from typing import Any
@@ -59,7 +59,7 @@ class _Scan(torch.autograd.Function):
         conj_lam = torch.stack([lam[0], -lam[1]])
         _, g = op.scan(
             grad_states, conj_lam, zero, resets, not ctx.reverse
-        )  # the whole gradient of the part's first state
+        )  # the total gradient of the part's first state
         b = to_planes(from_planes(conj_lam) * from_planes(g))
         grad_leaving, grad_initial = _compose(a.conj(), b, grad_final, ctx.ranks[::-1], ctx.group)
         grad_u, grad_lam, _ = op.scan_backward(grad_states, grad_leaving, states, lam, entering, resets, ctx.reverse)

@@ -1,8 +1,8 @@
-"""The scan under the transforms of torch.func and in forward mode, where PyTorch cannot see into an operator.
+"""The scan under the transforms of torch.func and in forward mode, where PyTorch cannot look inside an operator.
 
-An operator of `torch.library` has a gradient but no tangent: forward mode silently gives zeros, and the gradients of
-torch.func refuse it. There, and only there, the scan is an `autograd.Function`. Its tangents and its gradients are
-scans and elementwise operations, so it can be transformed any number of times.
+An operator of `torch.library` has a gradient but no tangent: forward mode silently gives zeros, and torch.func raises
+an error. Only in these cases the scan is an `autograd.Function`. Its tangents and its gradients are scans and
+elementwise operations, so it can be transformed any number of times.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ def active() -> bool:
     return forward_mode() or any(layer.key() != TransformType.Functionalize for layer in layers)
 
 
-# torch.compiler.assume_constant_result without an import of the compiler: the answer becomes a constant of the graph.
+# torch.compiler.assume_constant_result without importing the compiler: the answer becomes a constant of the graph.
 # Where transforms change, compiled code is not used again.
 active._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
@@ -34,8 +34,8 @@ def forward_mode() -> bool:
     return forward_ad._current_level >= 0
 
 
-# torch.compiler.disable without an import of the compiler, which would trace through the Function to the operator and
-# lose tangents.
+# torch.compiler.disable without importing the compiler, which would trace through the Function to the operator and lose
+# tangents.
 @_disable_dynamo
 def scan(u: Tensor, lam: Tensor, initial: Tensor, options: Options) -> tuple[Tensor, Tensor]:
     """`op.scan`, without offsets."""
@@ -51,7 +51,8 @@ def scan_backward(grad_states: Tensor, grad_final: Tensor, solved: Solved) -> Gr
 
 
 def require_reverse_mode() -> None:
-    """Raise in forward mode; for the gradient of an operator without tangents, which would lose them silently."""
+    """Raise in forward mode. It is called in the gradient of an operator without tangents, which would lose them
+    silently."""
     if forward_mode():
         raise RuntimeError(
             "forward-mode differentiation of a gradient: expected its forward pass to be inside as well, got one from "
@@ -81,7 +82,7 @@ class _Scan(torch.autograd.Function):
     def jvp(ctx: Any, du: Tensor, dlam: Tensor, dinitial: Tensor, *_: None) -> tuple[Tensor, Tensor]:
         """dx_k = λ·dx_{k-1} + (du_k + dλ·x_{k-1})."""
         *tensors, resets = ctx.saved_tensors
-        # PyTorch turns forward mode off here; where it is nested, these tensors have tangents of the other levels
+        # PyTorch disables forward mode here; where it is nested, these tensors have tangents of the other levels
         with forward_ad._set_fwd_grad_enabled(True):
             states, lam, initial = (forward_ad.unpack_dual(t).primal for t in tensors)
             options = Options(resets, ctx.reverse)
@@ -99,7 +100,8 @@ class _Scan(torch.autograd.Function):
         resets: Tensor | None,
         reverse: bool,
     ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        """Many scans as one scan: of a larger batch if λ is shared, of more channels if the resets are shared."""
+        """Vmapped scans as one scan: with a larger batch if λ is shared, with more channels if the resets are
+        shared."""
         count = info.batch_size
         u, lam_, initial = (_in_front(t, dim, count) for t, dim in zip((u, lam, initial), dims, strict=False))
         resets_ = None if resets is None else _in_front(resets, dims[3], count)

@@ -14,8 +14,8 @@ from linrnn.recurrence import triton_lookback, triton_scan
 from linrnn.recurrence.interface import Gradients, Options, Solved
 from linrnn.recurrence.triton_common import Result, Task, sum_partials
 
-# The look-back is faster below so many channels of all sequences, by the bytes of a number, from so many steps on. It
-# has no double precision.
+# The look-back is faster below this number of channels of all sequences, by the bytes of a number, from this length on.
+# It has no double precision.
 LOOKBACK_CHANNELS = {2: 5000, 4: 4000}
 LOOKBACK_LENGTH = 1024
 
@@ -54,5 +54,5 @@ def _few(task: Task) -> bool:
     length, channels = task.u.shape[1], LOOKBACK_CHANNELS.get(task.u.itemsize, 0)
     if task.options.offsets is not None:
         length //= task.sequences
-        channels *= 2  # the longest sequence of a packed batch ends last, and the programs of all others wait
+        channels *= 2  # the longest sequence of a packed batch ends last, when most programs are idle
     return task.sequences * task.directions * task.u.shape[-1] < channels and length >= LOOKBACK_LENGTH

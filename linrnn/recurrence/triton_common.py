@@ -1,8 +1,8 @@
 """What both Triton kernels of the scan share: their task and result, device functions, and the sum over programs.
 
 Memory holds, for each sequence and step, the real parts and then the imaginary parts; with two directions, the planes
-of the first and then those of the second, which programs of their own scan in the other direction. The link between two
-neighbouring steps is cut where the later step starts a new sequence.
+of the first and then the planes of the second direction, which separate programs scan the other way round. The link
+between two neighbouring steps is cut where the later step starts a new sequence.
 """
 
 import math
@@ -17,7 +17,7 @@ from linrnn.recurrence.backend import dependent_launch
 from linrnn.recurrence.interface import Options
 from linrnn.util.launch import ASSEMBLY, on, settle
 
-SUM_ROWS, SUM_NUMBERS = 4096, 8192  # the most that a program of `sum_partials` adds at a time
+SUM_ROWS, SUM_NUMBERS = 4096, 8192  # the most numbers that a program of `sum_partials` adds at once
 SPLIT_BFLOAT16 = tl.constexpr("shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;")
 SPLIT_FLOAT16 = tl.constexpr("{.reg .b16 a, b; mov.b32 {a, b}, $2; cvt.f32.f16 $0, a; cvt.f32.f16 $1, b;}")
 
@@ -25,7 +25,7 @@ SPLIT_FLOAT16 = tl.constexpr("{.reg .b16 a, b; mov.b32 {a, b}, $2; cvt.f32.f16 $
 class Task(NamedTuple):
     """One launch: a scan, or with `states` the scan with conj(λ) that gives the gradient of another scan.
 
-    Then u is the gradient of the other scan's states, and start is that of its final state.
+    Then u is the gradient of the other scan's states, and start is the gradient of its final state.
     """
 
     u: Tensor
@@ -152,7 +152,7 @@ def widen(x, DTYPE: tl.constexpr, PAIRS: tl.constexpr, PURE: tl.constexpr = True
 
     With PAIRS a thread has neighbouring channels, in half precision two in a word. A bfloat16 is the upper half of a
     float32: one instruction for each, where the compiler takes three for both. If not PURE, the compiler repeats the
-    conversion at every use, in place of keeping twice the registers.
+    conversion at every use, which saves half of the registers.
     """
     if ASSEMBLY and PAIRS and x.dtype.primitive_bitwidth == 16 and DTYPE.primitive_bitwidth == 32:
         split: tl.constexpr = SPLIT_BFLOAT16 if x.dtype == tl.bfloat16 else SPLIT_FLOAT16

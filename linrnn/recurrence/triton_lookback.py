@@ -47,7 +47,7 @@ class LookbackTile(NamedTuple):
     registers: int | None  # of a thread; few, since a tile stays in registers until its results are written
 
 
-# By the bytes of a number: the fewest numbers of u, and the tile for at least so many numbers.
+# By the bytes of a number: pairs of a size of u, in numbers, and the tile from this size on.
 LookbackTiles = Mapping[int, tuple[tuple[int, LookbackTile], ...]]
 LOOKBACK_TILES: LookbackTiles = {
     2: ((0, LookbackTile(32, 8, 32, 4, 128)),),
@@ -122,7 +122,7 @@ def _plan(task: Task) -> _Plan:
         steps = 1 << (min(steps, 16).bit_length() - 1)
     block = channels_per_program(channels, n)
     segments = min(segments * channels // block, 64)  # more steps for fewer channels
-    warps = max(1, min(warps, segments * block // 64))  # at least two numbers of a group's slots for each thread
+    warps = max(1, min(warps, segments * block // 64))  # a group's slots have at least two numbers for each thread
     tile = LookbackTile(steps, segments, block, warps, registers)
     blocks, tiles = triton.cdiv(n, block), triton.cdiv(length, steps * segments)
     if task.options.offsets is not None:  # t tiles of a sequence and their groups take at most 2·(t + segments) slots
@@ -134,7 +134,7 @@ def _plan(task: Task) -> _Plan:
 
 
 def _prefetches(task: Task, plan: _Plan) -> bool:
-    """Whether a tile of all channels is one piece of memory, of which every warp has a share of whole 16 bytes."""
+    """Whether a tile of all channels is contiguous, and every warp's share is a multiple of 16 bytes."""
     tile = plan.tile
     size = tile.steps * tile.segments * 2 * task.u.shape[-1] * task.u.itemsize
     tensors = (x for x in (task.u, task.states) if x is not None)
@@ -262,7 +262,7 @@ def lookback_kernel(
     if CONJUGATE:
         forward += at + (row if BACKWARD else 0)
     CERTAIN: tl.constexpr = 0 if not FULL else (STEPS - 1 if BACKWARD else STEPS)
-    qr, qi = load_rows(forward, limit_forward, N, row, FORWARD_ROWS, CERTAIN)  # in flight during the look-back
+    qr, qi = load_rows(forward, limit_forward, N, row, FORWARD_ROWS, CERTAIN)  # loads during the look-back
     cr, ci = look_back(slots, powers + n, base, s, tiles, groups, er, ei, last, passes, RESETS, N, BLOCK, GROUP)
     xr, xi = multiply_add(pr, pi, cr + zero, ci + zero, fr, fi)
     if not FULL:

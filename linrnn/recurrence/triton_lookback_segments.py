@@ -135,7 +135,7 @@ def final_state(
 
 @triton.jit
 def _advance(lr, li, xr, xi, vr, vi, cut, r: tl.constexpr, RESETS: tl.constexpr, BACKWARD: tl.constexpr):
-    """One step, without the link to the step before it if that is cut."""
+    """One step; from zero if a reset cuts the link to the previous step."""
     if RESETS and not BACKWARD:
         xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
     xr, xi = _advance_gradient(lr, li, xr, xi, vr, vi, r) if BACKWARD else multiply_add(lr, li, xr, xi, vr, vi)

@@ -4,7 +4,7 @@ As many tiles as a tile has segments form a group, and as many groups form a gro
 publishes e of the whole group; the last tile of a group of groups publishes the state that enters the next one. So the
 state that enters a tile is a sum over the slots of earlier tiles in its group and of earlier groups, each times a power
 of λ, and a state crosses a group of groups in one hop. Every sum has a fixed order: equal inputs give equal bits,
-whichever program comes first. A program waits only for programs with lower numbers, which a GPU starts first.
+in whatever order the programs run. A program waits only for programs with lower numbers, which a GPU starts first.
 
 A slot needs no flag: it holds EMPTY, which no published number equals, until its one write. So every thread waits
 independently for the numbers it needs.

@@ -1,7 +1,7 @@
 """The scan on NVIDIA GPUs, with one program for each sequence, direction and block of channels.
 
-A program goes through its steps one after the other. The recurrence needs little arithmetic, so its time is that of
-memory: a loop with stages copies tiles of steps to shared memory asynchronously, several tiles ahead, and the program
+A program computes its steps one after the other. The recurrence needs little arithmetic, so memory bandwidth decides
+its time: a loop with stages copies tiles of steps to shared memory asynchronously, several tiles ahead, and the program
 reads them row by row. Whole tiles come first; the remaining steps are tiles of one step. A sequence of a packed batch
 differs from a sequence of a batch only in its first step and its length.
 """
@@ -37,7 +37,7 @@ class ScanTile(NamedTuple):
     registers: int | None  # of a thread; more than the compiler would take, so that it issues loads early
 
 
-# By the bytes of a number: the fewest programs, and the tile for at least so many programs.
+# By the bytes of a number: pairs of a number of programs, and the tile from this number on.
 ScanTiles = Mapping[int, tuple[tuple[int, ScanTile], ...]]
 SCAN_TILES: ScanTiles = {
     2: (

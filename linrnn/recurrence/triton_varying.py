@@ -1,4 +1,4 @@
-"""The scan with a λ of its own for each step on NVIDIA GPUs.
+"""The scan with a λ for each step on NVIDIA GPUs.
 
 One program for each sequence and block of channels, with tiles of steps prefetched, as in `triton_scan`. The tiles are
 not tuned yet, and few long sequences do not fill a GPU.
@@ -176,7 +176,7 @@ def _load_tile(
     pointer, n, ROW: tl.constexpr, N: tl.constexpr, COUNT: tl.constexpr,
     DTYPE: tl.constexpr, PAIRS: tl.constexpr, PLANES: tl.constexpr,
 ):  # fmt: skip
-    """The steps of a tile: real parts and imaginary parts; of real numbers the real parts twice."""
+    """The steps of a tile: real parts and imaginary parts; for real numbers the real parts twice."""
     if PLANES == 2:
         re, im = _split_tile(tl.load(pointer + _tile_offsets(n, ROW, N, COUNT)), DTYPE, PAIRS)
     else:

@@ -1,4 +1,4 @@
-"""What follows from the scan with a λ of its own for each step: its gradients.
+"""The gradients of the scan with a λ for each step.
 
 Real and complex numbers have one layout, (..., P, N): P is 1 for real numbers, and 2 for the planes of complex numbers.
 """
@@ -26,9 +26,9 @@ class VaryingGradients(NamedTuple):
 def scan_backward(
     scan: Scan, grad_states: Tensor, grad_final: Tensor, states: Tensor, lam: Tensor, initial: Tensor, options: Options
 ) -> VaryingGradients:
-    """The gradients by one more scan in the other direction.
+    """The gradients, by one more scan in the other direction.
 
-    With g_k the whole gradient of x_k: g_k = ∂L/∂x_k + conj(λ_{k+1}) ⊙ g_{k+1}, ∂L/∂u_k = g_k and
+    With g_k the total gradient of x_k: g_k = ∂L/∂x_k + conj(λ_{k+1}) ⊙ g_{k+1}, ∂L/∂u_k = g_k and
     ∂L/∂λ_k = conj(x_{k-1}) ⊙ g_k.
     """
     if states.shape[1] == 0:

@@ -1,4 +1,4 @@
-"""The scan with a λ of its own for each step, x_k = λ_k ⊙ x_{k-1} + u_k, as PyTorch operators.
+"""The scan with a λ for each step, x_k = λ_k ⊙ x_{k-1} + u_k, as PyTorch operators.
 
 Numbers are (..., P, N), as in `varying`.
 """
@@ -29,7 +29,7 @@ def check(u: Tensor, lam: Tensor, initial: Tensor | None, resets: Tensor | None)
         if x is None:
             continue
         if x.dtype != carry:
-            raise wrong_type(name, f"{carry} beside u of type {u.dtype}", x.dtype)
+            raise wrong_type(name, f"{carry} for u of type {u.dtype}", x.dtype)
         if x.shape != expected:
             raise wrong_value(name, f"shape {tuple(expected)}", shape(x))
         check_device(name, x, u)
@@ -105,7 +105,7 @@ def _save_all(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> 
 
 
 def _double_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-    """The gradients of the formula for gradients, whose scan is the operator."""
+    """Second derivatives: the gradients of the formula for gradients, whose scan is this operator."""
     torch_func.require_reverse_mode()
     *tensors, resets = ctx.saved_tensors
     inputs: Any = [t.detach().requires_grad_() for t in tensors]

@@ -25,17 +25,18 @@ HALF = (torch.bfloat16, torch.float16)
 
 
 class Stream:
-    """A causal model or layer that takes its input step by step and keeps the state: what its `step` does, much faster.
+    """A causal model or layer that takes its input step by step and keeps the state: the same as its `step`, much
+    faster.
 
-    All that is the same at every step is prepared once: norm and γ are folded into the matrices, few sequences on a CPU
-    go through one compiled call a step, and on a GPU a step is a CUDA graph.
+    Everything that is constant is prepared once: norm and γ are folded into the matrices. On a CPU, a step of few
+    sequences is one compiled call; on a GPU, a step is a CUDA graph.
 
     Args:
-        model: a causal model of one document in eval mode, or a causal recurrent layer. Its weights are copied:
-            `refresh` takes them anew.
-        batch: the number of sequences, each one with its own state.
-        dtype: the type in which the matrices of blocks are kept: that of the model if None; torch.bfloat16 and
-            torch.float16 make a GPU faster. States stay in float32 or better.
+        model: a causal model of one document in eval mode, or a causal recurrent layer. Its weights are copied;
+            `refresh` copies them again.
+        batch: the number of sequences, each with its own state.
+        dtype: the dtype of the blocks' matrices; None: the dtype of the model. torch.bfloat16 and torch.float16 are
+            faster on a GPU. States stay in float32 or better.
 
     Example:
         >>> stream = Stream(LRU(64, 128))
@@ -71,10 +72,10 @@ class Stream:
                 step = _keeping_last(step, total)
         else:
             step = kernels.layer_stepper(self._weights, self._state)
-        if parameter.is_cuda:
+        if backend.captures(parameter.device):
             with torch.no_grad():
                 step = Captured(step, self._inputs)
-            self.reset()  # from the rehearsals of the capture
+            self.reset()  # the rehearsals of the capture changed the state
         on_arrays = kernels is not None and kernels.__name__.endswith(".cpu")
         self._check_tokens: Callable[[Tensor], None] | None = None
         if isinstance(model, Model) and not on_arrays:  # compiled kernels look themselves
@@ -84,7 +85,8 @@ class Stream:
     def step(self, inputs: Tensor) -> Tensor:
         """The next step of all sequences: inputs (batch, channels), or tokens (batch,), to (batch, classes).
 
-        With pooling the output is the prediction from all steps since the start. Of a layer both are (batch, d_model).
+        With pooling the output is the prediction from all steps since the start. For a layer, inputs and output are
+        (batch, d_model).
         """
         like = self._inputs
         known = isinstance(inputs, Tensor) and inputs.dtype == like.dtype and inputs.device == self._device
@@ -100,8 +102,8 @@ class Stream:
 
     @property
     def state(self) -> Any:
-        """A copy of the state, of a model a `ModelState`, of a layer a tensor: to go on from with `Model.step`,
-        `Model.chunk`, the layer itself or another stream. Set it to theirs."""
+        """A copy of the state: a `ModelState` for a model, a tensor for a layer. `Model.step`, `Model.chunk`, the layer
+        and other streams take it and return such states, which can be assigned here."""
         if isinstance(self._state, Tensor):
             return self._state.clone()
         cores, total, steps = self._state
@@ -123,7 +125,7 @@ class Stream:
 
     @torch.no_grad()
     def reset(self, which: Tensor | None = None) -> None:
-        """Start anew: the sequences where `which`, bool (batch,), is true; all if None."""
+        """Start over with the sequences where `which`, bool (batch,), is true; with all if None."""
         if which is None:
             which = torch.ones(self.batch, dtype=torch.bool)
         check_tensor("which", which)
@@ -136,12 +138,12 @@ class Stream:
             tensor.masked_fill_(which.view(-1, *[1] * (tensor.dim() - 1)), 0)
 
     def __deepcopy__(self, memo: object) -> NoReturn:
-        """A copy's step would move the state of this one, to which it is bound."""
-        raise TypeError("Stream: expected no copy; make another of the same model and set its `state` to this one's")
+        """Raise: the step of a copy would change the state of the original."""
+        raise TypeError("Stream: expected no copy; make a new Stream of the model and assign this one's `state` to it")
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Take the weights of the model as they are now; the state stays."""
+        """Copy the present weights of the model; the state does not change."""
         if isinstance(self.model, Model):
             self.model._require_streaming("refresh")
         if isinstance(self._weights, nn.Module):
@@ -152,7 +154,7 @@ class Stream:
 
 
 def _fold(model: Model | Core, dtype: torch.dtype, kernels: ModuleType | None) -> Weights | Apart | LayerWeights:
-    """What the kernels take: some have a form of their own."""
+    """The weights in the form that the kernels take."""
     if isinstance(model, Model):
         weights: Weights | Apart = getattr(kernels, "fold_model", fold_model)(model, dtype)
         return weights
@@ -167,8 +169,8 @@ def _kernels(model: Model | Core, batch: int, dtype: torch.dtype) -> ModuleType 
         return None
     if isinstance(model, Model) and None not in (model.config.channels, model.config.vocabulary):
         return None  # the kernels read numbers or a token, not both
-    if isinstance(model, Model) and model.config.mixing == "half_glu2":
-        return None  # the kernels keep gelu(core) only
+    if isinstance(model, Model) and (model.config.mixing == "half_glu2" or model.config.last_norm):
+        return None  # the kernels keep gelu(core) only, and sum the last block's output
     parameter = next(model.parameters())
     backend.warn_if_plain(parameter.device)
     if backend.of(parameter.device) == "numba" and dtype == carry_dtype(parameter.dtype):
@@ -179,13 +181,13 @@ def _kernels(model: Model | Core, batch: int, dtype: torch.dtype) -> ModuleType 
     if on_gpu and isinstance(model, Model) and model.config.norm == "batch":
         from linrnn.streaming import gpu
 
-        # of several sequences in float32 PyTorch's products are faster
+        # for several sequences in float32 PyTorch's products are faster
         return gpu if batch == 1 or dtype != torch.float32 else reference
     return reference
 
 
 def _no_inputs(model: Model | Core, batch: int) -> Tensor:
-    """Zeros as the inputs of a step will be."""
+    """Zeros in the shape and dtype of a step's inputs."""
     parameter = next(model.parameters())
     if isinstance(model, Core):
         return parameter.new_zeros(batch, model.d_model)
@@ -202,7 +204,7 @@ def _check_input(model: Model | Core, inputs: Tensor) -> None:
 
 
 def _keeping_last(step: Callable[[Tensor], Tensor], total: Tensor) -> Callable[[Tensor], Tensor]:
-    """A step of a kernel that adds to a total, for pooling="last": the total is the last step alone."""
+    """For pooling="last": a step whose kernel adds to `total`, with `total` set to zero before each step."""
 
     def fresh(inputs: Tensor) -> Tensor:
         total.zero_()
@@ -212,8 +214,8 @@ def _keeping_last(step: Callable[[Tensor], Tensor], total: Tensor) -> Callable[[
 
 
 def _without_gradients(step: Callable[[Tensor], Tensor], parameter: Tensor) -> Callable[[Tensor], Tensor]:
-    """A step whose output has the model's type, and is not overwritten by the next step."""
-    dtype, copied = parameter.dtype, parameter.is_cuda
+    """A step whose output has the model's dtype and is not overwritten by the next step."""
+    dtype, copied = parameter.dtype, backend.captures(parameter.device)
 
     @torch.no_grad()
     def run(inputs: Tensor) -> Tensor:
@@ -223,7 +225,7 @@ def _without_gradients(step: Callable[[Tensor], Tensor], parameter: Tensor) -> C
 
 
 def _own_stepper(model: Any, state: ModelState | Tensor, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-    """The model's or layer's own step, which moves the state in place."""
+    """The model's or layer's own step, which updates the state in place."""
     own = next(model.parameters()).dtype
     device = _tensors(state)[-1].device.type
 

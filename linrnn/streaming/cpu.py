@@ -1,7 +1,7 @@
 """One step of a whole model, or of a layer, on the CPU, in one call: Numba kernels.
 
-With few sequences each weight is used a few times only, so a step takes the time that the weights need to come from
-cache or memory: every matrix is read once, row by row, and nothing else costs much.
+With few sequences each weight is used only a few times, so reading the weights from cache or memory decides the time of
+a step. Every matrix is read once, row by row.
 """
 
 import math
@@ -15,19 +15,19 @@ from torch import Tensor
 from linrnn.streaming.weights import LayerWeights, Weights
 from linrnn.util.jit import jit
 
-MOST_SEQUENCES = 8  # sequences: with many more, PyTorch's matrix products are faster
+MOST_SEQUENCES = 8  # sequences; for more, PyTorch's matrix products are faster
 
 
 def stepper(
     weights: Weights, states: Tensor, total: Tensor, steps: Tensor, eps: float, mean: bool
 ) -> Callable[[Tensor], Tensor]:
-    """What turns the inputs of a step into its outputs and moves the state in place.
+    """A function that maps the inputs of a step to its outputs and updates the state in place.
 
     Args:
-        weights, states: of one floating type; states (depth, batch, 2, N).
+        weights, states: of the same floating dtype; states (depth, batch, 2, N).
         total, steps: as in `ModelState`.
-        eps: that of layer norm; 0 for batch norm, which is in the weights.
-        mean: whether the output is that of the mean over all steps.
+        eps: of layer norm; 0 for batch norm, which is folded into the weights.
+        mean: whether the head reads the mean over all steps.
     """
     batch, H = total.shape
     width = max(weights.b.shape[1], weights.w.shape[1])
@@ -47,12 +47,12 @@ def stepper(
 
 
 def layer_stepper(weights: LayerWeights, state: Tensor) -> Callable[[Tensor], Tensor]:
-    """The same for a single LRU: state (batch, 2, N), inputs and outputs (batch, H), all of one floating type."""
+    """The same for a single LRU: state (batch, 2, N), inputs and outputs (batch, H), all of the same floating dtype."""
     arrays = [t.numpy() for t in (*weights, state.flatten(1))]
     shape, dtype = (len(state), len(weights.D)), arrays[0].dtype
 
     def step(u: Tensor) -> Tensor:
-        y = np.empty(shape, dtype)  # arrays of NumPy are made in less time than tensors
+        y = np.empty(shape, dtype)  # NumPy makes arrays in less time than PyTorch makes tensors
         _step_of_layer(u.contiguous().numpy(), *arrays, y)
         return torch.from_numpy(y)
 
@@ -102,7 +102,7 @@ def _step_of_layer(u, lam, B, C, D, state, y):
 def _embed(tokens, table, x):
     for s in range(len(tokens)):
         if not 0 <= tokens[s] < len(table):
-            raise ValueError("inputs: expected tokens from 0 to below the vocabulary, got one outside")
+            raise ValueError("inputs: expected tokens from 0 to below the vocabulary, got an id outside")
     for s in range(len(tokens)):
         x[s] = table[tokens[s]]
 
@@ -117,7 +117,7 @@ def _linear(weight, bias, x, y):
 
 @_jit
 def _multiply(weight, x, y):
-    if len(x) == 1:  # the compiler makes better code of one loop than of two
+    if len(x) == 1:  # the compiler generates better code for one loop than for two
         for row in range(len(weight)):
             y[0, row] = _product(weight[row], x[0])
     else:

@@ -1,13 +1,12 @@
-"""One step of a model of LRUs on NVIDIA GPUs: Triton kernels, each a matrix product and what follows it.
+"""One step of a model of LRUs on NVIDIA GPUs: Triton kernels, each a matrix product with the operations that follow it.
 
-What a block takes from its state is y = C·Λ·state, of the state before the step: one kernel computes it for all blocks
-at once, before the first. The states move by B·n, where n is what came into a block: one kernel does that for all
-blocks, after the last. What has to be done block after block is then two products each, and the time of a step is that
-of few kernels which wait for each other.
+A block reads y = C·Λ·state from the state before the step: one kernel computes y for all blocks before the first block.
+The states are updated with B·n, where n is the input of a block: one kernel does this for all blocks after the last
+block. So only two products for each block depend on each other, and a step is a short chain of kernels.
 
-On Hopper and later GPUs a kernel starts while the one before it still runs, asks for its weights, and waits before it
-reads what that one, or any before it, writes. With many sequences the products are tiles on tensor cores. The residual
-x and the states are kept in float32; products read copies in the type of the matrices.
+On Hopper and later GPUs a kernel starts while the previous kernel still runs, prefetches its weights, and waits before
+it reads the results of earlier kernels. With many sequences the products are tiles on tensor cores. The residual x and
+the states are kept in float32; products read copies in the dtype of the matrices.
 """
 
 from collections.abc import Callable
@@ -24,19 +23,19 @@ from linrnn.streaming.reference import encode
 from linrnn.streaming.weights import Apart, fold_apart
 from linrnn.util.launch import FUSED, settle
 
-# Of many sequences in half precision, for each kernel: rows (sequences) and columns of a tile, how deep a piece of the
-# product is, how many pieces are on their way, and warps.
+# For many sequences in half precision, by kernel: rows (sequences) and columns of a tile, depth of a piece of the
+# product, number of pieces that are prefetched, and warps.
 MANY = {
     "recall": (128, 256, 64, 3, 8),
     "out": (64, 64, 128, 4, 8),
     "mix": (64, 64, 64, 8, 4),
     "into": (64, 64, 64, 4, 4),
 }
-SHARED = 192 * 1024  # bytes of shared memory that these may take, which not every GPU has
-PROGRAMS = 64  # at least: where there would be fewer, tiles have fewer rows
-ONE = (4, 1)  # of a single sequence: columns and warps of a program; one warp sums up without waiting for others
-CHANNELS = 8  # at most, that a kernel of ours encodes
-CLASSES = 32  # at most, whose scores are summed up with the mean
+SHARED = 192 * 1024  # bytes of shared memory that these tiles need; some GPUs have less
+PROGRAMS = 64  # the fewest programs; below, tiles have fewer rows
+ONE = (4, 1)  # for a single sequence: columns and warps of a program; one warp adds without a barrier
+CHANNELS = 8  # the most that the kernel encodes
+CLASSES = 32  # the most for which the kernel of the mean computes the scores
 
 fold_model = fold_apart  # the weights that `stepper` takes
 
@@ -44,7 +43,7 @@ fold_model = fold_apart  # the weights that `stepper` takes
 def stepper(
     weights: Apart, states: Tensor, total: Tensor, steps: Tensor, eps: float, mean: bool
 ) -> Callable[[Tensor], Tensor]:
-    """As that of the reference, for batch norm and anything but float64."""
+    """As `reference.stepper`, for batch norm and every dtype except float64."""
     assert eps == 0
     w, (batch, H), (depth, _, _, N) = weights, total.shape, states.shape
     half = w.w.shape[1] == H
@@ -63,7 +62,7 @@ def stepper(
         x = states.new_empty(batch, H) if few else encode(inputs, w.encoder, w.encoder_bias)
         y, h = x.new_empty(depth, batch, H), torch.empty_like(x, dtype=w.W.dtype)
         outputs = x.new_empty(batch, classes or H)
-        n = x.new_empty(depth + 1, batch, H, dtype=w.B.dtype)  # what comes into each block, and out of the last
+        n = x.new_empty(depth + 1, batch, H, dtype=w.B.dtype)  # the input of each block, and the output of the last
         given = (inputs.contiguous(), w.encoder, w.encoder_bias)
         _encode[(batch,)](*given, x, n, CHANNELS=few, BLOCK=block, num_warps=1, **lines)
         _recall[recall_grid](states, w.CL, w.ce, y, batch, H=H, N=N, **recall)
@@ -80,14 +79,14 @@ def stepper(
 def _tiles(
     kernel: str, sizes: tuple[int, int, int], matrix: Tensor, *, blocks: int = 1, both: bool = False
 ) -> tuple[tuple[int, int, int], dict[str, Any]]:
-    """The grid and the options of products (batch, depth) × (depth, width), or of two such products side by side."""
+    """The grid and the options of products (batch, depth) × (depth, width), or of two such products at once."""
     batch, width, depth = sizes
     half = matrix.dtype != torch.float32
     stages, warps = 3, 4  # the compiler's defaults
-    if batch == 1:  # all of a few rows of the matrix at once
+    if batch == 1:  # whole rows of the matrix at once
         rows, deep = 1, triton.next_power_of_2(depth)
         columns, warps = ONE
-        columns = min(columns, max(1, 4096 // deep // (1 + both)))  # as many as a warp has room for
+        columns = min(columns, max(1, 4096 // deep // (1 + both)))  # as many as fit into a warp's registers
     elif batch > 32 and half and _shared_memory(matrix.device) >= SHARED:
         rows, columns, deep, stages, warps = MANY[kernel]
         rows = min(rows, triton.next_power_of_2(batch))
@@ -103,7 +102,7 @@ def _tiles(
 
 
 def _shared_memory(device: torch.device) -> int:
-    """What a program can have of it, in bytes; the interpreter has any."""
+    """The shared memory of a program in bytes; in the interpreter there is no limit."""
     if device.type != "cuda":
         return SHARED
     return int(triton.runtime.driver.active.utils.get_device_properties(device.index or 0)["max_shared_mem"])
@@ -114,7 +113,8 @@ def _encode(
     inputs, encoder, bias, x, n,
     CHANNELS: tl.constexpr, H: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """x of numbers, or as it is where there are no CHANNELS; and n, the same for products. A program a sequence."""
+    """x from numbers, or the given x if there are no CHANNELS; and n, x in the dtype of the products. One program for
+    each sequence."""
     if EARLY:
         tl.extra.cuda.gdc_launch_dependents()
     row = tl.program_id(0).to(tl.int64)
@@ -147,7 +147,7 @@ def _recall(
     state += block * batch * (2 * N)
     CL += block * (H * 2 * N)
     CLx, _, _ = _products(state, CL, 0, False, None, row, column, batch, H, 2 * N, ROWS, COLUMNS, DEPTH, False)
-    if EARLY:  # the encoder runs beside this kernel, and those that come wait for this one only
+    if EARLY:  # the encoder runs at the same time, and later kernels wait for this kernel only
         tl.extra.cuda.gdc_wait()
     tl.store(y + block * batch * H + at, CLx + ce_here, mask=inside)
 
@@ -171,7 +171,8 @@ def _mix(
     h, W, w, x, n, batch, H: tl.constexpr, HALF: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """x = x + v ⊙ σ(gate), where [v, gate] = W·h + w; or v = h and gate = W·h + w. And n, the same for products."""
+    """x = x + v ⊙ σ(gate), where [v, gate] = W·h + w; or v = h and gate = W·h + w. And n, x in the dtype of the
+    products."""
     row, column = _place(ROWS, COLUMNS)
     there, inside, at = _tile(row, column, batch, H, H)
     w_here, w_there = _vector(w, column, there), _vector(w if HALF else w + H, column, there)
@@ -199,12 +200,12 @@ def _into(
     state += block * batch * (2 * N)
     l_re, l_im = _vector(lam, column, there), _vector(lam + N, column, there)
     b_re, b_im = _vector(b, column, there), _vector(b + N, column, there)
-    # only this kernel writes states: those of the step before have long been there
+    # only this kernel writes states: the states of the previous step are complete
     x_re, x_im = tl.load(state + at, mask=inside), tl.load(state + N + at, mask=inside)
     n += block * batch * H
     B += block * (2 * N * H)
     re, im, _ = _products(n, B, N, True, None, row, column, batch, N, H, ROWS, COLUMNS, DEPTH, False)
-    if EARLY:  # those that come wait for this kernel only
+    if EARLY:  # later kernels wait for this kernel only
         tl.extra.cuda.gdc_wait()
     tl.store(state + at, re + l_re * x_re - l_im * x_im + b_re, mask=inside)
     tl.store(state + N + at, im + l_re * x_im + l_im * x_re + b_im, mask=inside)
@@ -215,7 +216,7 @@ def _pool(
     x, total, steps, head, bias, outputs, H: tl.constexpr, MEAN: tl.constexpr,
     CLASSES: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """One more step of each sequence: the scores of CLASSES, or what they are taken of where there are none."""
+    """One more step of each sequence: the scores of CLASSES, or without CLASSES the features that the head reads."""
     row = tl.program_id(0).to(tl.int64)
     count = tl.load(steps + row) + 1
     k = tl.arange(0, WIDE)
@@ -228,7 +229,7 @@ def _pool(
         at, inside = row * H + column, column < H
         here = tl.load(x + at, mask=inside, other=0.0)
         whole = tl.load(total + at, mask=inside, other=0.0) + here.to(tl.float64)
-        tl.debug_barrier()  # threads may have the same numbers: all have read them before one writes
+        tl.debug_barrier()  # threads may share numbers: all must read before one writes
         tl.store(total + at, whole, mask=inside)
         pooled = (whole / count.to(tl.float64)).to(tl.float32) if MEAN else here
         if CLASSES > 0:
@@ -247,15 +248,15 @@ def _products(
     a, W, second, BOTH: tl.constexpr, beside, row, column, batch, width: tl.constexpr, depth: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """A tile of a·Wᵀ, where BOTH the same with the rows of W from `second` on, and where given the tile of `beside`.
+    """A tile of a·Wᵀ; with BOTH also a tile of the rows of W from `second` on; with `beside` also the tile of `beside`.
 
-    a (batch, depth) and `beside` (batch, width) are what kernels before this one write; W (·, depth) is always there.
+    Earlier kernels write a (batch, depth) and `beside` (batch, width); W (·, depth) is constant.
     """
     if EARLY:
         tl.extra.cuda.gdc_launch_dependents()
     one = tl.zeros((ROWS, COLUMNS), tl.float32)
     two = tl.zeros((ROWS, COLUMNS), tl.float32)
-    if depth <= DEPTH:  # the weights are on their way while this kernel waits
+    if depth <= DEPTH:  # the weights are loaded while this kernel waits
         k = tl.arange(0, DEPTH)
         W_one = _piece(W, column, k, width, depth)
         if BOTH:
@@ -288,7 +289,7 @@ def _piece(matrix, row, k, rows, depth: tl.constexpr):
 
 @triton.jit
 def _beside(matrix, row, column, batch, width: tl.constexpr):
-    """Asked for before the product, to be there after it."""
+    """Loaded before the product, for use after it."""
     if matrix is None:
         return 0.0
     else:  # noqa: RET505
@@ -298,7 +299,7 @@ def _beside(matrix, row, column, batch, width: tl.constexpr):
 
 @triton.jit
 def _add_product(to, a, W, ROWS: tl.constexpr):
-    """to + a·Wᵀ, of a in the type of W: the sums of products for a single row of a, else on tensor cores."""
+    """to + a·Wᵀ, with a in the dtype of W: sums of products for a single row of a, else on tensor cores."""
     if ROWS == 1:
         return to + tl.sum(a.to(tl.float32) * W.to(tl.float32), axis=1)[None, :]
     else:  # noqa: RET505
@@ -314,7 +315,7 @@ def _place(ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 @triton.jit
 def _tile(row, column, batch, width: tl.constexpr, stride: tl.constexpr):
-    """Which columns and which elements are there, and where: rows are `stride` apart."""
+    """Which columns and which elements exist, and their places in memory: rows are `stride` apart."""
     there = (column < width)[None, :]
     return there, (row < batch)[:, None] & there, row[:, None] * stride + column[None, :]
 

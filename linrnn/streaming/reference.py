@@ -1,7 +1,8 @@
-"""One step of a model of LRUs, or of a single one, in the operations of whole sequences: the kernels' definition.
+"""One step of a model of LRUs, or of a single LRU, in the operations for whole sequences: the definition of the
+kernels.
 
-What runs where the kernels of streams do not, or are slower. Outside of the scan the sequences are rows like any other,
-(1, batch, ·), so that on a GPU what is around the products goes through the kernels of training.
+It runs where the streaming kernels do not run or are slower. Outside of the scan the sequences are steps of one
+sequence, (1, batch, ·), so that on a GPU the training kernels compute the elementwise operations.
 """
 
 from collections.abc import Callable
@@ -18,13 +19,13 @@ from linrnn.streaming.weights import LayerWeights, Weights
 def stepper(
     weights: Weights, states: Tensor, total: Tensor, steps: Tensor, eps: float, mean: bool
 ) -> Callable[[Tensor], Tensor]:
-    """What turns the inputs of a step into its outputs and moves the state in place.
+    """A function that maps the inputs of a step to its outputs and updates the state in place.
 
     Args:
         weights: of the model.
         states: of the cores, (depth, batch, 2, N); total, steps: as in `ModelState`.
-        eps: that of layer norm; 0 for batch norm, which is in the weights.
-        mean: whether the output is that of the mean over all steps.
+        eps: of layer norm; 0 for batch norm, which is folded into the weights.
+        mean: whether the head reads the mean over all steps.
     """
     w = weights
 
@@ -66,7 +67,7 @@ def encode(inputs: Tensor, encoder: Tensor, bias: Tensor) -> Tensor:
 def _move(state: Tensor, lam: Tensor, Bn: Tensor) -> None:
     """state = Λ·state + B·n in place."""
     lam, Bn = lam.view_as(state[0]), Bn.view_as(state)
-    if available(state):  # the scan of one step: a kernel instead of nine
+    if available(state):  # the scan of one step: one kernel instead of nine
         _, after = scan(Bn.unsqueeze(1), lam, state, None, False)
     else:
         after = multiply(lam, state) + Bn
@@ -74,5 +75,5 @@ def _move(state: Tensor, lam: Tensor, Bn: Tensor) -> None:
 
 
 def _linear(x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
-    """In the type of the matrix; what comes and goes is in that of x."""
+    """A product in the dtype of the matrix; input and output have the dtype of x."""
     return F.linear(x.to(matrix.dtype), matrix, None if bias is None else bias.to(matrix.dtype)).to(x.dtype)

@@ -1,4 +1,4 @@
-"""The weights of a model, or of a layer, as one step needs them: everything that is constant is computed once."""
+"""The weights of a model, or of a layer, for single steps: everything constant is computed once."""
 
 import copy
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ MATRICES = ("B", "C", "CL", "CB", "W")  # of blocks
 
 
 class Weights(NamedTuple):
-    """A model of LRUs, with the blocks' weights side by side and the norm and γ folded into them.
+    """A model of LRUs: the weights of all blocks stacked, with the norm and γ folded into them.
 
     With n = x, or layer norm's (x - mean)/std without its weight and bias, a block is
 
@@ -41,7 +41,7 @@ class Weights(NamedTuple):
 
 
 class Apart(NamedTuple):
-    """The same with the states outside of the chain of blocks: with CL = C·Λ, CB = C·B + diag(d) and ce = C·b + e
+    """The same with the states outside of the chain of blocks. With CL = C·Λ, CB = C·B + diag(d) and ce = C·b + e
 
         y = CL·state + ce;  h = gelu(CB·n + y);  x = x + mixing(W·h + w);  state = Λ·state + B·n + b
 
@@ -79,7 +79,7 @@ def fold_model(model: Model, dtype: torch.dtype) -> Weights:
 
 @torch.no_grad()
 def fold_apart(model: Model, dtype: torch.dtype) -> Apart:
-    """The same weights multiplied out in float64, and rounded last."""
+    """The same weights, multiplied in float64 and rounded once."""
     w = _exact(model)
     l_re, l_im = w.lam.unsqueeze(1).chunk(2, dim=2)
     c_re, c_im = w.C.chunk(2, dim=2)

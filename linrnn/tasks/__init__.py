@@ -1,4 +1,5 @@
-"""Tasks: what is learned from which sequences, one file each; those of one's own are `Task.from_arrays` and files."""
+"""Tasks: sequences and their targets, one file for each task; `Task.from_arrays` and `files` make tasks of the user's
+data."""
 
 from linrnn.tasks import citations, listops, pathfinder, pathx, recall, retrieval, scifar, scifar_grey, store, text
 from linrnn.tasks.base import Description, Source, Split, Task, restore_description, task_description
@@ -36,7 +37,7 @@ TASKS: dict[str, Source] = {
 
 
 def register(source: Source) -> None:
-    """Make a task known by name to `load` and to commands; `linrnn.register_task` does so with a recipe."""
+    """Register a task by name, for `load` and for commands; `linrnn.register_task` also registers a recipe."""
     if not isinstance(source, Source):
         raise wrong_type("source", "a Source", repr(source))
     check_new_name("name", source.name, TASKS)

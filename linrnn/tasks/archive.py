@@ -1,4 +1,4 @@
-"""Archives are unpacked with suspicion: plain files only, only those asked for, and none outside the folder."""
+"""Safe unpacking of archives: only plain files, only requested files, and no file outside of the folder."""
 
 import gzip
 import shutil
@@ -24,10 +24,10 @@ def unpacked(path: Path, members: Sequence[str], name: str, progress: Progress =
     """A folder with the files of `path`, which is a folder itself or a tar (gzipped or not) or zip archive.
 
     Arguments:
-        path: is never written to; what kind of archive it is, its first bytes say.
-        members: patterns, as of `fnmatch`, of the files to unpack, in whatever folder of the archive they are.
-        name: of the task they are for. They are unpacked into the data folder, and removed at the end.
-        progress: is told how much of the archive was read.
+        path: only read; the first bytes give the kind of archive.
+        members: patterns, as of `fnmatch`, of the files to unpack, in any folder of the archive.
+        name: of the task. Its files are unpacked into the data folder, and removed at the end.
+        progress: called with the bytes of the archive read so far.
     """
     if path.is_dir():
         yield path
@@ -35,7 +35,7 @@ def unpacked(path: Path, members: Sequence[str], name: str, progress: Progress =
     if not path.exists():
         raise FileNotFoundError(f"path: expected a folder or an archive, got {path}, which is not there")
     folder = root() / f".{name}.unpacked"
-    shutil.rmtree(folder, ignore_errors=True)  # what a job that was killed left
+    shutil.rmtree(folder, ignore_errors=True)  # left by a killed job
     folder.mkdir(parents=True)
     try:
         with open(plain(path), "rb") as file:
@@ -51,7 +51,7 @@ def unpacked(path: Path, members: Sequence[str], name: str, progress: Progress =
 
 
 def _unpack_tar(file: IO[bytes], path: Path, members: Sequence[str], folder: Path) -> Iterator[int]:
-    """Unpack, and after each member say how far in the archive that is."""
+    """Unpack, and yield the position in the archive after each member."""
     try:
         zipped = file.read(2) == b"\x1f\x8b"
         file.seek(0)
@@ -66,16 +66,16 @@ def _unpack_tar(file: IO[bytes], path: Path, members: Sequence[str], folder: Pat
                     assert source is not None
                     _copy(source, _place(path, member.name, folder), member.size)
                 yield file.tell()
-        if stream.last != bytes(tarfile.BLOCKSIZE):  # tarfile takes any header it cannot read for the end
+        if stream.last != bytes(tarfile.BLOCKSIZE):  # tarfile treats any unreadable header as the end
             raise tarfile.ReadError("the end of the archive is missing")
-        while stream.read(BLOCK):  # to where gzip compares its checksum
+        while stream.read(BLOCK):  # to the end, where gzip compares its checksum
             pass
     except FAULTS as error:
         raise _damaged(path, error) from error
 
 
 class _Remembering:
-    """A file that remembers what was read last: at the end of a tar archive that is a block of zeros."""
+    """A file that stores the last bytes read: at the end of a tar archive a block of zeros."""
 
     def __init__(self, file: Any) -> None:
         self.seek, self.tell, self._read, self.last = file.seek, file.tell, file.read, b""
@@ -86,7 +86,7 @@ class _Remembering:
 
 
 def _unpack_zip(file: IO[bytes], path: Path, members: Sequence[str], folder: Path) -> Iterator[int]:
-    """Unpack, and after each member say how far in the archive that is."""
+    """Unpack, and yield the position in the archive after each member."""
     try:
         with zipfile.ZipFile(file) as archive:
             wanted = [info for info in archive.infolist() if not info.is_dir() and _wanted(info.filename, members)]
@@ -107,7 +107,7 @@ def _wanted(name: str, members: Sequence[str]) -> bool:
 
 
 def _place(path: Path, name: str, folder: Path) -> Path:
-    """Where a member goes, which is inside the folder or nowhere."""
+    """The place of a member, which must be inside of the folder."""
     parts = PurePosixPath(name).parts
     if name.startswith("/") or ".." in parts or any(character in name for character in "\\:\0"):
         raise _refused(str(path), "files that stay in their folder", repr(name))
@@ -134,7 +134,7 @@ def _refused(argument: str, expected: str, came: str) -> _RefusedError:
 
 
 def _damaged(path: Path, error: Exception) -> Exception:
-    """What is wrong with the archive; an error of the system, such as a full disk, stays what it is."""
+    """The error for a damaged archive; an error of the system, such as a full disk, is raised unchanged."""
     if isinstance(error, _RefusedError) or (isinstance(error, OSError) and error.filename is not None):
         return error
     if isinstance(error, OSError) and str(error).startswith(str(root())):  # too little room

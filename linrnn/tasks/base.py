@@ -1,4 +1,4 @@
-"""What every task gives: its splits as compact arrays, and what is needed to build a model for it."""
+"""The interface of tasks: splits as compact arrays, and the description from which a model is built."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -30,21 +30,21 @@ ARGUMENTS: dict[str, Any] = {  # of `Task.from_arrays`, but for arrays
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Examples, in the smallest type that holds them; nothing is expanded before it reaches the device.
+    """Examples, in the smallest dtype that holds them; they are expanded only on the device.
 
     Attributes:
         inputs: tokens (examples, length) as integers; pixels (examples, length, channels) as uint8; numbers (examples,
-            length, channels) as float32; or numbers and tokens side by side, (examples, length, channels + 1) as
-            float32, the tokens in the last column. With two documents (examples, 2, length).
-        lengths: integers (examples,), or (examples, 2) for two documents: the real steps, the rest being padding on the
-            right; None where every example fills the length.
+            length, channels) as float32; or numbers and tokens, (examples, length, channels + 1) as float32, with the
+            tokens in the last column. With two documents (examples, 2, length).
+        lengths: integers (examples,), or (examples, 2) for two documents: the number of steps before the padding, which
+            is on the right; None if no example has padding.
         targets: by the kind of the task. Classification: int64 (examples,), the classes. Multi-label: uint8 (examples,
             labels), 0 or 1. Regression: float32 (examples, outputs). Per-step: integers (examples, length), the
             classes, or float32 (examples, length, outputs). Forecast: float32 (examples, horizon, outputs). Language:
             integers (examples, length), the next token at each step.
 
-    Floats are float64 where float32 is too coarse for them, or where a file has them so. Arrays of many or overlapping
-    examples may be `linrnn.tasks.arrays.Rows`, which have a shape, a dtype, a length and rows, as arrays have.
+    Floats are float64 if float32 is too coarse for them, or if a mapped file has float64. Arrays of many or overlapping
+    examples may be `linrnn.tasks.arrays.Rows`, which have a shape, a dtype, a length and rows, like arrays.
     """
 
     inputs: NDArray[Any]
@@ -67,26 +67,26 @@ class Split:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Description:
-    """What a task is, without its examples: what a model needs to be built, and to be used where the data is not.
+    """A task without its examples: everything needed to build a model, and to use it without the data.
 
     Attributes:
-        name: as in `linrnn.tasks.load`, or of one's own.
-        kind: what is learned.
+        name: as in `linrnn.tasks.load`, or the name given to `Task.from_arrays`.
+        kind: the kind of targets.
         classes: the width of the model's output: classes, labels, outputs, symbols, or horizon times outputs.
-        labels: the names of classes, labels or target columns; None where they have none.
-        documents: 2 where pairs of documents are compared, otherwise 1.
-        channels: of each pixel, or numbers at each step; or
-        vocabulary: the symbols, by id. One of the two, or both where tokens stand beside numbers.
-        columns: the names of the channels; None where they have none.
-        mean, std: for each channel, what the training loop normalizes pixels / 255, or numbers, with.
-        target_mean, target_std: for each output, where targets are numbers: the model learns (target - mean) / std.
+        labels: the names of classes, labels or target columns; None if they have no names.
+        documents: 2 if pairs of documents are compared, otherwise 1.
+        channels: the numbers at each step, such as the channels of a pixel; None for tokens only.
+        vocabulary: the symbols, by id; None for numbers only. A task may have both.
+        columns: the names of the channels; None if they have no names.
+        mean, std: for each channel, the normalization of pixels / 255 or numbers.
+        target_mean, target_std: for each output of numeric targets: the model learns (target - mean) / std.
         horizon: of a forecast, in steps.
         period: the length of a season in steps, for the seasonal naive forecast.
-        relative: of a forecast: the model sees and learns changes from the last value of the window, in the channels
-            that are forecast; mean and deviations are of these changes.
+        relative: of a forecast: the model reads and learns changes from the last value of the window, in the forecast
+            channels; means and deviations are of these changes.
         options: how the file of the examples was read, as the options of `linrnn.tasks.files.open_data`.
         note: one line that says what the task is.
-        source: where these very examples came from, in words; it is recorded with every result.
+        source: where the examples came from, in words; it is recorded with every result.
     """
 
     name: str
@@ -151,12 +151,12 @@ class Description:
 
     @property
     def outputs(self) -> int:
-        """The width of the model's output at one step: `classes`, but for a forecast the columns that are forecast."""
+        """The width of the model's output at one step: `classes`; for a forecast the number of forecast columns."""
         return self.classes // (self.horizon or 1)
 
     @property
     def forecast_channels(self) -> tuple[int, ...] | None:
-        """Which channels hold what is forecast; None where that is not known."""
+        """The channels that are forecast; None if they are not known."""
         if self.kind != "forecast" or self.channels is None:
             return None
         if self.columns is not None and self.labels is not None:
@@ -165,12 +165,12 @@ class Description:
         return tuple(range(self.outputs)) if self.channels == self.outputs else None
 
     def description(self) -> dict[str, Any]:
-        """For JSON: everything but the examples."""
+        """For JSON: everything except the examples."""
         return {f.name: getattr(self, f.name) for f in fields(Description)}
 
     @staticmethod
     def restore(data: Mapping[str, Any]) -> "Description":
-        """From what `description` gave, also when it was written as JSON."""
+        """The description from the result of `description`, also after JSON."""
         known = {f.name for f in fields(Description)}
         for name in data:
             if name not in known:
@@ -190,8 +190,8 @@ class Task(Description):
 
     Attributes:
         train, validation, test: the splits.
-        missing: how many NaN and infinite numbers there were in the data, and where, in words; all other attributes are
-            those of a `Description`.
+        missing: the number and places of NaN and infinite numbers in the data, in words. The other attributes are
+            explained in `Description`.
     """
 
     train: Split
@@ -217,7 +217,7 @@ class Task(Description):
             arrays.check_split(self, name, getattr(self, name))
 
     def check(self) -> None:
-        """Raise ValueError, with the place, where a split is empty, or a token, class or length is out of range.
+        """Raise ValueError, with the place, if a split is empty, or a token, class or length is out of range.
 
         All integers are read, block by block; `linrnn.tasks.load` and `linrnn.train` call this.
         """
@@ -237,7 +237,7 @@ class Task(Description):
         vocabulary: Sequence[str] | int | None = None,
         labels: Sequence[str] | None = None,
         channels: Sequence[str] | None = None,
-        splits: Mapping[str, Any] | Sequence[int] | None = None,
+        splits: Mapping[str, Any] | Sequence[Any] | None = None,
         fractions: Sequence[float] = (0.8, 0.1, 0.1),
         seed: int = 0,
         by_time: bool = False,
@@ -250,32 +250,34 @@ class Task(Description):
         normalization: arrays.Normalization | None = None,
         target_normalization: arrays.Normalization | None = None,
     ) -> "Task":
-        """A task from arrays of one's own, checked, divided into splits, and with the statistics of its training split.
+        """A task from arrays: checked, divided into splits, and with the statistics of its training split.
 
         Args:
             inputs: floats (examples, length, channels), or (examples, length) for one channel; uint8 pixels (examples,
                 length, channels); integer tokens (examples, length); a list of sequences of different lengths; or the
-                path of a .npy file, which is mapped into memory. Other integers with channels are taken as numbers.
-            targets: as in a `Split`; classes may be names. For language None takes each next token of the inputs.
-            lengths: integers (examples,), the real steps of each; None where all are.
-            kind: what is learned.
+                path of a .npy file, which is mapped into memory. Other integers with channels are converted to floats.
+            targets: as in a `Split`; classes may be names. For language, None means each next token of the inputs.
+            lengths: integers (examples,), the number of steps before the padding; None: no padding.
+            kind: the kind of targets.
             name: of the task.
-            tokens: integers (examples, length) beside inputs that are floats.
-            vocabulary: the symbols of tokens, or how many there are.
+            tokens: integers (examples, length), in addition to inputs that are floats.
+            vocabulary: the symbols of tokens, or their number.
             labels: the names of classes, labels or target columns.
             channels: the names of the channels.
-            splits: indices by "train", "validation" and "test", or how many examples each of the three has.
-            fractions: the parts for training, validation and test, where `splits` is None.
+            splits: indices or masks by "train", "validation" and "test"; the name of its split for each example; three
+                numbers of examples; or three fractions. Without "validation" its examples are taken from the training
+                examples.
+            fractions: the shares of training, validation and test, if `splits` is None.
             seed: of the random order from which splits are cut.
             by_time: cut splits from the examples in their order, for series.
             missing: what to do about NaN and infinite numbers: "error", the "mean" of their channel in the training
                 split, or "drop" the example. An example whose target is missing is dropped in both cases.
-            period: the length of a season in steps, of a forecast.
-            relative: of a forecast: learn changes from the last value of each window.
-            note: one line that says what the task is.
+            period: for a forecast: the length of a season in steps.
+            relative: for a forecast: learn changes from the last value of each window.
+            note: one line that describes the task.
             source: where the examples came from.
-            options: how a file was read.
-            normalization: (means, deviations) of the inputs, where they are known, as for windows that overlap.
+            options: the options with which a file was read.
+            normalization: (means, deviations) of the inputs, if known, as for overlapping windows.
             target_normalization: the same for the targets.
 
         Example:
@@ -309,7 +311,8 @@ class Task(Description):
         return task.as_changes() if relative else task
 
     def as_changes(self) -> "Task":
-        """A forecast of changes from the last value of each window, with their statistics in the training split."""
+        """The forecast as a forecast of changes from the last value of each window, with statistics of the training
+        split."""
         channels = self.forecast_channels
         if channels is None or self.mean is None or self.std is None or self.train.inputs.dtype.kind != "f":
             raise wrong_value("relative", "a forecast of columns that the windows have, as floats", f"{self.kind}")
@@ -325,13 +328,13 @@ class Task(Description):
 
 @checked
 def task_description(task: Description) -> dict[str, Any]:
-    """Everything about a task but its examples, for JSON; `restore_description` reads it."""
+    """Everything about a task except its examples, for JSON; `restore_description` reads it."""
     return task.description()
 
 
 @checked
 def restore_description(data: Mapping[str, Any]) -> Description:
-    """What `task_description` gave, as a `Description`."""
+    """The `Description` from the result of `task_description`."""
     return Description.restore(data)
 
 
@@ -355,23 +358,23 @@ def _check_values(task: Task, name: str, split: Split) -> None:
 
 
 class Progress(Protocol):
-    """Told how far a long job is: what it is doing, how much is done and of how much."""
+    """The progress of a long job: the name of the part, the amount done and the amount in all."""
 
     def __call__(self, what: str, done: int, total: int) -> None: ...
 
 
 def silent(what: str, done: int, total: int) -> None:
-    """The progress that nobody watches."""
+    """A progress that is not shown."""
 
 
 class Read(Protocol):
-    """Reads a folder in the official layout into a draft; what is damaged or missing is a ValueError that names it."""
+    """Reads a folder in the official layout into a draft; damaged or missing files are a ValueError that names them."""
 
     def __call__(self, folder: Path, draft: "Draft", progress: Progress) -> None: ...
 
 
 class Make(Protocol):
-    """Generates train, validation and test examples into a draft; on one that was begun, it goes on."""
+    """Generates train, validation and test examples into a draft, or continues a draft."""
 
     def __call__(self, draft: "Draft", sizes: tuple[int, int, int], seed: int, progress: Progress) -> None: ...
 
@@ -381,10 +384,10 @@ class Archive:
     """A file to download.
 
     Attributes:
-        name: of the file, which says how it is packed.
-        urls: where it is, the official place first; the others are tried in turn.
-        checksum: as "md5:..." or "sha256:..."; None where none was ever published.
-        bytes: its size, about.
+        name: of the file, with the suffix of its compression.
+        urls: its addresses, the official address first; the others are tried in order.
+        checksum: as "md5:..." or "sha256:..."; None if none was published.
+        bytes: its approximate size.
     """
 
     name: str
@@ -403,21 +406,21 @@ LRA_RELEASE = Archive(
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A task as the registry knows it, and the ways its examples can be had.
+    """An entry of the registry of tasks, with the sources of its examples.
 
     Attributes:
         name: as in `linrnn.tasks.load`.
         note: one line that says what the task is.
-        examples: how many there are for training, validation and test.
-        bytes: what they take on disk, about.
+        examples: their number for training, validation and test.
+        bytes: their approximate size on disk.
         origin: where they come from, in words.
         licence: of the data.
-        load: gives the task where nothing has to be stored; None where it is kept in the data folder.
+        load: returns a task that needs no stored files; None for tasks in the data folder.
         archive: what `linrnn data fetch` downloads.
-        members: patterns (as of `fnmatch`) of those files of an archive that `read` needs.
+        members: patterns (as of `fnmatch`) of the files in an archive that `read` needs.
         read: what `linrnn data import` calls.
         make: what `linrnn data make` calls.
-        version: of what `make` generates; raised when the same seed gives other examples.
+        version: of the examples that `make` generates; it is raised when the same seed gives other examples.
     """
 
     name: str
@@ -438,5 +441,5 @@ class Source:
         return task.source.startswith(GENERATED) and not task.source.startswith(self.generated())
 
     def generated(self) -> str:
-        """How the source of a generated task begins."""
+        """The first words of the source of a generated task."""
         return GENERATED + (f", version {self.version}" if self.version > 1 else "")

@@ -11,12 +11,12 @@ from linrnn.util.errors import wrong_value
 
 SPECIAL = ("<pad>", "<unk>", "<eos>")
 PAD, UNKNOWN, END = range(len(SPECIAL))
-POINTS = 0x110000  # there are so many code points
+POINTS = 0x110000  # the number of code points
 TOGETHER = 1000  # texts counted at a time
 
 
 def build(texts: Iterable[str], least: int) -> tuple[str, ...]:
-    """The symbols, by id: <pad>, <unk>, <eos>, then the characters seen at least so many times, in Unicode's order."""
+    """The symbols, by id: <pad>, <unk>, <eos>, then the characters with at least this count, in Unicode's order."""
     counts = np.zeros(POINTS, dtype=np.int64)
     rest = iter(texts)
     while some := list(itertools.islice(rest, TOGETHER)):
@@ -27,7 +27,7 @@ def build(texts: Iterable[str], least: int) -> tuple[str, ...]:
 def encode(texts: Iterable[str], vocabulary: Sequence[str], inputs: NDArray[Any], lengths: NDArray[Any]) -> None:
     """Write each text into its row: the ids of its characters, <eos>, then <pad>.
 
-    What is too long is cut off at the end, so that <eos> is kept; what is not in the vocabulary becomes <unk>.
+    Long texts are truncated before <eos>; characters that are not in the vocabulary become <unk>.
 
     Arguments:
         texts: as many as there are rows; they are taken one by one.

@@ -1,14 +1,13 @@
-"""Retrieval on a corpus of papers with citations, where the ACL Anthology Network cannot be had.
+"""Retrieval on a corpus of papers with citations, for readers without the ACL Anthology Network.
 
-A positive example is a pair of papers of which one cites the other. Made so that only the two texts together say
-anything about the label:
-- The papers are split, not the pairs: none is in two splits. Pairs across splits are dropped, so the split is cut where
-  few citations cross it.
-- A pair is turned around half of the time: the citing paper is the first as often as the second.
+A positive example is a pair of papers of which one cites the other. The label depends only on the two texts together:
+- The papers are split, not the pairs: no paper is in two splits. Pairs across splits are dropped, so splits are chosen
+with few citations between them.
+- Half of the pairs are swapped: the citing paper is the first as often as the second.
 - The negatives are the positives of the same split with their second papers permuted: every paper is as often the first
   and as often the second of a negative as of a positive.
 
-Its results are its own, and no results on the ACL Anthology Network.
+Results on this corpus are not comparable with results on the ACL Anthology Network.
 """
 
 import heapq
@@ -29,9 +28,9 @@ DOCUMENTS, CITATIONS = "docs.jsonl", "cites.tsv"
 LENGTH = 4000
 LEAST = 100  # characters seen less often in train are unknown
 SEED = 0
-SHARE = 10  # of the pairs, 1 in so many is for validation, and as many for test
+SHARE = 10  # one pair of this number is for validation, and one for the test
 STARTS = 10  # papers that each of the two is grown from
-SWEEPS = 200  # over the negatives, until some positives are given up for want of others
+SWEEPS = 200  # passes over the negatives, until some positives are left out
 SIZES = (34_494, 4_988, 4_986)
 NOTE = "two papers of a citation corpus, character by character: does one cite the other?"
 
@@ -66,15 +65,15 @@ def read(folder: Path, draft: Draft, progress: Progress) -> None:
 
 
 def divide(pairs: Pairs, documents: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Say for each document whether it is for train (0), validation (1) or test (2), so that few pairs are divided.
+    """The split of each document, train (0), validation (1) or test (2), such that few pairs are divided.
 
-    Validation and test are grown in turn from a few documents each, by that document, of those still free, which has
-    the largest share of its links in the part.
+    Validation and test grow alternately from a few documents each. In each step the free document with the largest
+    share of its links in the split is added.
 
     Arguments:
         pairs: (pairs, 2), the numbers of linked documents.
-        documents: how many there are.
-        rng: draws where to start, and between equals.
+        documents: their number.
+        rng: draws the first documents, and decides ties.
     """
     links: list[list[int]] = [[] for _ in range(documents)]
     for a, b in pairs.tolist():
@@ -102,14 +101,14 @@ def divide(pairs: Pairs, documents: int, rng: np.random.Generator) -> NDArray[np
 
 
 def balance(pairs: Pairs, rng: np.random.Generator) -> tuple[Pairs, NDArray[np.int64]]:
-    """Positive and as many negative pairs, mixed, and their targets (1: one cites the other).
+    """Positive pairs and the same number of negative pairs, mixed, and their targets (1: one cites the other).
 
     Every document is as often the first, and as often the second, of a negative as of a positive. No negative is a
-    citation, one document twice, or there twice. A positive for which no such negative is found is left out.
+    citation, contains a document twice, or occurs twice. A positive without such a negative is left out.
 
     Arguments:
         pairs: (pairs, 2), all citations among the documents of a split, each once.
-        rng: turns the pairs around, permutes and mixes them.
+        rng: swaps, permutes and mixes the pairs.
     """
     positives = np.where(rng.random(len(pairs))[:, None] < 0.5, pairs, pairs[:, ::-1])
     seconds = rng.permutation(positives[:, 1])
@@ -118,7 +117,7 @@ def balance(pairs: Pairs, rng: np.random.Generator) -> tuple[Pairs, NDArray[np.i
         wrong = np.flatnonzero(_wrong(negatives, pairs))
         if len(wrong) == 0:
             break
-        if sweep % SWEEPS == 0:  # some document has too few others that it has no link to: leave out pairs of it
+        if sweep % SWEEPS == 0:  # a document has links to too many others: leave out some of its pairs
             counts = np.bincount(negatives[wrong].ravel())
             its = np.flatnonzero((positives == counts.argmax()).any(axis=1))
             positives = np.delete(positives, its[: (counts.max() + 1) // 2], axis=0)
@@ -132,7 +131,7 @@ def balance(pairs: Pairs, rng: np.random.Generator) -> tuple[Pairs, NDArray[np.i
 
 
 def _wrong(negatives: Pairs, pairs: Pairs) -> NDArray[np.bool_]:
-    """Which negatives are citations, one document twice, or a pair that was there before."""
+    """The mask of negatives that are citations, contain a document twice, or occur twice."""
     keys, taken = _keys(negatives), _keys(pairs)
     repeated = np.ones(len(keys), dtype=bool)
     repeated[np.unique(keys, return_index=True)[1]] = False
@@ -180,7 +179,7 @@ def _citations(path: Path, numbers: dict[int, int]) -> Pairs:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Where each line is, for errors, and the line."""
+    """The place of each line, for errors, and the line."""
     if not path.exists():
         raise wrong_value(str(path), "a file of the citation corpus", "no file")
     with open(plain(path, path.parent), "rb") as file:

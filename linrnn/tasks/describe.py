@@ -1,4 +1,4 @@
-"""What a task is, in numbers: what `linrnn data show` prints of a file or a task."""
+"""A task in numbers: the text that `linrnn data show` prints for a file or a task."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ class SplitFacts:
 
     Attributes:
         name: of the split.
-        examples: how many.
+        examples: their number.
         lengths: the smallest, the median and the largest number of steps.
-        classes: how many targets each class has, the most frequent first; empty where targets are numbers.
-        targets: the smallest, the mean and the largest number of each target column; empty where targets are classes.
+        classes: the number of targets of each class, the most frequent first; empty for numeric targets.
+        targets: the smallest, the mean and the largest number of each target column; empty for classes.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Facts:
         name, kind, note, source: as in a `Task`.
         inputs: their form, in words: what a step is, their dtype.
         targets: their form, in words.
-        missing: how many numbers are missing or infinite, and where the first is; "none" where there are none.
+        missing: the count of missing or infinite numbers, and the place of the first; "none" if there are none.
         splits: each in numbers.
     """
 
@@ -56,7 +56,7 @@ class Facts:
     splits: tuple[SplitFacts, ...]
 
     def lines(self) -> Iterator[str]:
-        """For people to read."""
+        """The description as text."""
         yield f"{self.name}: {self.kind}, {self.note}"
         yield f"from: {self.source}"
         yield f"inputs: {self.inputs}"
@@ -77,7 +77,7 @@ class Facts:
 def describe(data: Task | str | Path, **options: Any) -> Facts:
     """A task, or a file that `linrnn.tasks.files.open_data` can open with these options, in numbers.
 
-    Missing values of a file are counted, where `open_data` makes an error of them.
+    Missing values of a file are counted, and are no error as in `open_data`.
     """
     task = data if isinstance(data, Task) else open_to_look(data, **options)
     facts = tuple(_split(task, name, getattr(task, name)) for name in SPLITS)

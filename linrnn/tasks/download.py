@@ -1,4 +1,4 @@
-"""Downloads that go on where they stopped: the official place first, then mirrors, and the checksum last."""
+"""Downloads that can be continued: from the official address, then from mirrors, with a check of the checksum."""
 
 import os
 from pathlib import Path
@@ -18,16 +18,15 @@ PATIENCE = 30  # seconds without a byte from the server
 
 
 def folder() -> Path:
-    """Where downloads are kept."""
+    """The folder of downloads."""
     return root() / "downloads"
 
 
 def download(archive: Archive, progress: Progress = silent) -> Path:
-    """Download an archive, or find it downloaded, and give its path.
+    """The path of an archive, which is downloaded if necessary.
 
-    `pooch` computes checksums. What has come when a transfer breaks off or is killed stays as NAME.part, and the next
-    attempt, from whichever place, asks only for the rest. A whole file with a wrong checksum is kept as NAME.wrong,
-    out of the way of the next attempt.
+    `pooch` computes checksums. An interrupted or killed transfer stays as NAME.part, and the next attempt, from any
+    address, requests only the rest. A complete file with a wrong checksum is kept as NAME.wrong, which no attempt uses.
     """
     with extras.needed("downloading"):
         import pooch
@@ -39,7 +38,7 @@ def download(archive: Archive, progress: Progress = silent) -> Path:
 
 
 def _retrieve(archive: Archive, fetch: "_Resuming") -> Path:
-    """As it was downloaded before, or from the first place that has it."""
+    """Find the file downloaded before, or download it from the first address that has it."""
     path, failures = folder() / archive.name, []
     if path.is_file() and archive.checksum in (None, checksum(path, archive)):
         return path
@@ -64,7 +63,7 @@ def checksum(path: Path, archive: Archive) -> str:
 
 
 class _Resuming:
-    """Brings a file from a place to NAME.part, whole and with the right checksum."""
+    """Downloads a file to NAME.part and compares its checksum."""
 
     def __init__(self, archive: Archive, progress: Progress) -> None:
         self.archive, self.progress = archive, progress
@@ -75,7 +74,7 @@ class _Resuming:
         self._check()
 
     def _receive(self, url: str) -> None:
-        """Bring the partial file to its full length."""
+        """Download the rest of the partial file."""
         import requests
 
         have = self.part.stat().st_size if self.part.is_file() else 0
@@ -83,7 +82,7 @@ class _Resuming:
         headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
         with requests.get(url, headers=headers, stream=True, timeout=PATIENCE) as response:
             total = _total(response)
-            if have and response.status_code == 416:  # nothing follows: all of it had come, or something else had
+            if have and response.status_code == 416:  # nothing follows: the file is complete, or it is another file
                 if have != total:
                     self.part.unlink()
                     self._receive(url)
@@ -96,7 +95,7 @@ class _Resuming:
             self._append(response, have, total)
 
     def _append(self, response: "requests.Response", have: int, total: int | None) -> None:
-        """Write what comes behind the bytes that are there."""
+        """Append the received bytes to the file."""
         import urllib3
 
         expected = self.archive.bytes if total is None else total
@@ -113,7 +112,7 @@ class _Resuming:
             raise OSError(_cut(have, total))
 
     def _check(self) -> None:
-        """Keep a file with a wrong checksum where no attempt goes on with it."""
+        """Keep a file with a wrong checksum under a name that no attempt uses."""
         if self.archive.checksum is None:
             return
         found = checksum(self.part, self.archive)
@@ -125,7 +124,7 @@ class _Resuming:
 
 
 def _total(response: "requests.Response") -> int | None:
-    """The length of the whole file, where the server says it."""
+    """The length of the whole file, if the server gives it."""
     length = response.headers.get("Content-Range", "").rpartition("/")[2]
     if not length and response.status_code == 200:
         length = response.headers.get("Content-Length", "")
@@ -133,7 +132,7 @@ def _total(response: "requests.Response") -> int | None:
 
 
 def _reason(error: Exception) -> str:
-    """One line for what a library says in many."""
+    """The error of a library in one line."""
     import requests
 
     if isinstance(error, requests.HTTPError) and error.response is not None:

@@ -1,9 +1,9 @@
-"""ListOps: nested operators on digits, written out as a sequence; what do they come to?
+"""ListOps: nested operators on digits, written as a sequence; what is the value?
 
     [MAX 2 [MIN 4 7 ] 0 [SM 8 9 ] ]     is 7
 
-The operators are MIN, MAX, MED (the median, an x.5 cut down) and SM (the sum modulo 10). An example has more than 500
-and fewer than 2,000 operators, digits and closing brackets. How one is grown is in `trees`.
+The operators are MIN, MAX, MED (the median, rounded down) and SM (the sum modulo 10). An example has more than 500
+and fewer than 2,000 operators, digits and closing brackets. `trees` generates them.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ SIZES = (96_000, 2_000, 2_000)
 FRESH = (2_560_000, 2_000, 2_000)
 NOTE = "nested MIN, MAX, MED and SM of digits, 501 to 1,999 tokens: what do they come to?"
 
-TOGETHER = 32  # blocks of trees handed to the workers at a time
+TOGETHER = 32  # blocks of trees that a worker gets at once
 WORKERS = os.cpu_count() or 1
 FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}
 
@@ -37,9 +37,9 @@ Example = tuple[NDArray[np.uint8], int, int]  # inputs (LENGTH,), length with <e
 
 
 def make(draft: Draft, sizes: tuple[int, int, int], seed: int, progress: Progress) -> None:
-    """Generate the examples, in seconds, so a draft that was begun is simply begun again.
+    """Generate the examples. This takes seconds, so an incomplete draft starts again.
 
-    Test and validation come first: with the same seed they stay the same for every size of the training set.
+    Test and validation come first, so that with the same seed they are the same for every size of the training set.
     """
     examples = _distinct(_grow_blocks(seed))
     done = 0
@@ -54,7 +54,7 @@ def make(draft: Draft, sizes: tuple[int, int, int], seed: int, progress: Progres
 
 
 def read(folder: Path, draft: Draft, progress: Progress) -> None:
-    """Read the Long Range Arena's basic_train.tsv, basic_val.tsv and basic_test.tsv, anywhere below the folder."""
+    """Read the Long Range Arena's basic_train.tsv, basic_val.tsv and basic_test.tsv, in any folder below."""
     found = sorted(path.parent for path in folder.rglob(FILES["train"]))
     if len(found) != 1:
         came = "none" if not found else f"{len(found)}: {', '.join(map(str, found))}"
@@ -66,7 +66,7 @@ def read(folder: Path, draft: Draft, progress: Progress) -> None:
 
 def _read_split(path: Path, draft: Draft, split: str, progress: Progress) -> None:
     ids = {symbol.encode(): number for number, symbol in enumerate(VOCABULARY) if symbol not in SPECIAL}
-    ids[b"X"] = CLOSE  # as pipelines that rename it write it
+    ids[b"X"] = CLOSE  # written by pipelines that rename the column
     with open(path, "rb") as file:
         size = sum(1 for _ in file) - 1
         file.seek(0)
@@ -119,7 +119,7 @@ def _arrays(draft: Draft, split: str, size: int) -> tuple[NDArray[Any], NDArray[
 
 
 def _distinct(examples: Iterator[Example]) -> Iterator[Example]:
-    """Those not seen before."""
+    """The examples that are new."""
     seen = set()
     for example in examples:
         digest = hashlib.blake2b(example[0].tobytes(), digest_size=16).digest()
@@ -129,7 +129,7 @@ def _distinct(examples: Iterator[Example]) -> Iterator[Example]:
 
 
 def _grow_blocks(seed: int) -> Iterator[Example]:
-    """Examples without end, in the order of their blocks: the same whatever the number of workers."""
+    """Endless examples in the order of their blocks, which does not depend on the number of workers."""
     from linrnn.tasks.generators import trees  # here, as it takes a while to load
 
     with ThreadPoolExecutor(WORKERS) as pool:
@@ -151,8 +151,8 @@ SOURCE = Source(
     read=read,
     make=make,
 )
-# As many examples as the paper's 80,000 steps of 32 take: each is seen once. With the same seed, validation and test
-# are those of `listops`.
+# The number of examples in the paper's 80,000 steps of 32: each is seen once. With the same seed, validation and test
+# equal `listops`.
 SOURCE_FRESH = dataclasses.replace(
     SOURCE,
     name="listops-fresh",

@@ -1,7 +1,7 @@
 """Pathfinder: pictures of dashed paths, two ends marked, read pixel by pixel; does one path join the two marks?
 
 Images of 32×32 pixels, and of 64×64 as `pathfinder-64`. They are generated, by the rules in `contours`, or read from
-the Long Range Arena release, of which its hardest part is used, paths of 14 dashes.
+the hardest part of the Long Range Arena release, with paths of 14 dashes.
 """
 
 import functools
@@ -25,10 +25,10 @@ from linrnn.util.files import DAMAGE, FAULTS, plain
 
 SIZES = (160_000, 20_000, 20_000)
 LEVEL = "curv_contour_length_14"
-BLOCK = 1000  # images made by a worker at a time
+BLOCK = 1000  # images that a worker makes at once
 VERSION = 2  # of the generator, raised when the same seed gives other images
 SEED = 0  # of the split of the images that are read
-DAMAGED = 10  # images that may be missing or unreadable among those of a release
+DAMAGED = 10  # images of a release that may be missing or unreadable
 WORKERS = os.cpu_count() or 1
 
 Entry = tuple[Path, int]  # an image and its label
@@ -53,7 +53,7 @@ def source(name: str, size: int) -> Source:
 
 
 def make(size: int, draft: Draft, sizes: tuple[int, int, int], seed: int, progress: Progress) -> None:
-    """Generate the images, on all cores. Those of one split are the same whatever the sizes of the others."""
+    """Generate the images, on all cores. The images of a split do not depend on the sizes of the other splits."""
     from linrnn.tasks.generators import contours  # here, as it takes a while to load
 
     blocks = []
@@ -79,7 +79,7 @@ def make(size: int, draft: Draft, sizes: tuple[int, int, int], seed: int, progre
 
 
 def read(size: int, folder: Path, draft: Draft, progress: Progress) -> None:
-    """Read the folder `curv_contour_length_14` of the Long Range Arena release, or one of those that hold it.
+    """Read the folder `curv_contour_length_14` of the Long Range Arena release, or a folder that contains it.
 
     The release has no splits: a tenth of the images, drawn at random, is for validation, and another for test.
     """
@@ -89,7 +89,7 @@ def read(size: int, folder: Path, draft: Draft, progress: Progress) -> None:
     train, validation = len(entries) * 8 // 10, len(entries) // 10
     for split, examples in (("train", train), ("validation", validation)):
         _store(draft, split, size, examples, itertools.islice(images, examples))
-    rest = list(images)  # how many images are damaged is known only now
+    rest = list(images)  # the number of damaged images is known only now
     _store(draft, "test", size, len(rest), iter(rest))
     damaged = len(entries) - train - validation - len(rest)
     words = f", without {damaged} that are damaged" if damaged else ""
@@ -97,7 +97,7 @@ def read(size: int, folder: Path, draft: Draft, progress: Progress) -> None:
 
 
 def _find(folder: Path, size: int) -> Path:
-    """The folder with `imgs` and `metadata`; not by a search, in a release there are millions of files."""
+    """The folder with `imgs` and `metadata`; without a search, since a release has millions of files."""
     for holds in ("", LEVEL, *(f"{above}pathfinder{size}/{LEVEL}" for above in ("", "*/", "*/*/"))):
         for found in sorted(folder.glob(holds)) if holds else [folder]:
             if (found / "imgs").is_dir() and (found / "metadata").is_dir():
@@ -123,7 +123,7 @@ def _entries(folder: Path, given: Path) -> list[Entry]:
 
 
 def _rows(path: Path) -> list[list[str]]:
-    """The fields of each line of a metadata file: text, or a NumPy array of text or numbers, as its name says."""
+    """The fields of each line of a metadata file: text, or a NumPy array of text or numbers, by its suffix."""
     data = path.read_bytes()
     try:
         if not data.startswith(b"\x93NUMPY"):
@@ -137,11 +137,11 @@ def _rows(path: Path) -> list[list[str]]:
 
 
 class _WrongSizeError(ValueError):
-    """An image that is not damaged, but of other data."""
+    """A valid image of other data."""
 
 
 def _images(entries: list[Entry], size: int, folder: Path, what: str, progress: Progress) -> Iterator[Example]:
-    """The images one by one, with their labels, but those that are damaged; more than a handful is an error."""
+    """The images one by one, with their labels, without damaged images; more than a few of them are an error."""
     damaged = 0
     for done, (path, label) in enumerate(entries, start=1):
         if path.exists():
@@ -163,8 +163,8 @@ def _images(entries: list[Entry], size: int, folder: Path, what: str, progress: 
 
 
 def _pixels(path: Path, size: int) -> NDArray[np.uint8]:
-    """The grey levels of a PNG image, and of no other: an EPS file would reach Ghostscript. An image of another size is
-    not decoded."""
+    """The grey levels of a PNG image. Other formats are an error, since an EPS file would start Ghostscript. Images of
+    another size are not decoded."""
     with extras.needed("reading images"):
         from PIL import Image
 

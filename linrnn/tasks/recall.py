@@ -1,9 +1,9 @@
 """The built-in task: two digits at the two ends of a long silence; what is their sum?
 
-Every step is silent but two: one in the first tenth of the sequence holds a digit from 0 to 2, and one in the last
-tenth another. The class is their sum modulo 3. Either digit alone says nothing about it, so for a model whose output is
-a sum of what it sees in windows of less than four fifths of the sequence, a bag of tokens among them, no loss is lower
-than that of guessing, right in 1 of 3: one has to carry the first digit over more than 800 steps to the second.
+Every step is silent except two: one step in the first tenth of the sequence and one step in the last tenth hold a digit
+from 0 to 2. The class is the sum of the digits modulo 3. One digit alone gives no information about the class. So a
+model whose output is a sum over windows of less than four fifths of the sequence, such as a bag of tokens, is not
+better than chance, 1 in 3: the first digit must be remembered for more than 800 steps.
 """
 
 import itertools
@@ -21,7 +21,7 @@ NOTE = f"two digits near the two ends of {LENGTH:,} silent steps: their sum modu
 
 
 def load() -> Task:
-    """Generate the task: the same examples whenever it is called, in well under a second."""
+    """Generate the task in less than a second; every call gives the same examples."""
     train, validation, test = _splits(np.random.default_rng(0), SIZES)
     return Task(
         name="recall",
@@ -35,7 +35,8 @@ def load() -> Task:
 
 
 def _splits(rng: np.random.Generator, sizes: tuple[int, ...]) -> list[Split]:
-    """Splits with as many examples of each class, and none in common: no class has the same places and digits twice."""
+    """Splits with equal numbers of examples of each class, and without common examples: no class has the same places
+    and digits twice."""
     shape = (TENTH, TENTH, DIGITS)
     draws = [rng.choice(np.prod(shape), size=-(-sum(sizes) // DIGITS), replace=False) for _ in range(DIGITS)]
     early, late, first = np.unravel_index(np.stack(draws, axis=1).ravel()[: sum(sizes)], shape)

@@ -1,7 +1,7 @@
 """Retrieval: two papers of the ACL Anthology Network as characters; does one cite the other?
 
-The published pipelines take the texts as the files have them, bytes written out by Python (b'...' with its escapes),
-and so does this one: only the 95 printable characters of ASCII occur, 98 symbols with <pad>, <unk> and <eos>.
+The published pipelines take the texts as in the files, bytes printed by Python (b'...' with its escapes), and this
+pipeline does the same: only the 95 printable characters of ASCII occur, 98 symbols with <pad>, <unk> and <eos>.
 """
 
 from collections.abc import Iterator
@@ -29,10 +29,10 @@ NOTE = "two papers, character by character: does one cite the other?"
 
 
 def read(folder: Path, draft: Draft, progress: Progress) -> None:
-    """Read the three TSV files of the Long Range Arena release, wherever they lie below the folder.
+    """Read the three TSV files of the Long Range Arena release, in any folder below.
 
-    They are too large to be held in memory: they are read line by line, once to count, and train once more for its
-    characters, before they are written as ids.
+    They are too large for memory, and are read line by line: once to count, train once more for its characters, and
+    then to write the ids.
     """
     paths = _find(folder)
     counts = {split: _count(path) for split, path in paths.items()}
@@ -70,7 +70,7 @@ def _count(path: Path) -> int:
 
 
 def _texts(path: Path, targets: NDArray[np.int64], progress: Progress, what: str) -> Iterator[str]:
-    """The first and the second text of each line in turn; the labels go to `targets` on the way."""
+    """The first and the second text of each line, alternately; the labels are written to `targets`."""
     with open(path, "rb") as file:
         for row, line in enumerate(file):
             where = f"{path}, line {row + 1}"
@@ -88,7 +88,7 @@ def _texts(path: Path, targets: NDArray[np.int64], progress: Progress, what: str
 
 
 def _unquoted(field: bytes, where: str) -> str:
-    """A text without the quotes that writers of such files put around one that has quotes in it."""
+    """A text without the quotes that such files have around texts that contain quotes."""
     try:
         text = field.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -25,7 +25,7 @@ NOTE = "CIFAR-10 pictures in colour, pixel by pixel: one of 10 things"
 
 
 def read(folder: Path, draft: Draft, progress: Progress) -> None:
-    """Read the binary version of CIFAR-10, as the folder `cifar-10-batches-bin` or the one that holds it."""
+    """Read the binary version of CIFAR-10, from the folder `cifar-10-batches-bin` or a folder that contains it."""
     store(folder, draft, progress, lambda pixels: pixels, channels=3, mean=MEAN, std=STD, note=NOTE)
 
 

@@ -1,4 +1,4 @@
-"""CIFAR-10 as sequences of grey pixels, the variant of the Long Range Arena itself."""
+"""CIFAR-10 as sequences of grey pixels, the variant of the Long Range Arena."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ NOTE = "CIFAR-10 pictures in grey, pixel by pixel: one of 10 things"
 
 
 def read(folder: Path, draft: Draft, progress: Progress) -> None:
-    """Read the binary version of CIFAR-10, as the folder `cifar-10-batches-bin` or the one that holds it."""
+    """Read the binary version of CIFAR-10, from the folder `cifar-10-batches-bin` or a folder that contains it."""
     scifar.store(folder, draft, progress, grey, channels=1, mean=MEAN, std=STD, note=NOTE)
 
 

@@ -1,4 +1,4 @@
-"""What examples look like: pixels as pictures, numbers as curves, tokens as text."""
+"""Pictures of examples: pixels as images, numbers as curves, tokens as text."""
 
 import io
 import math
@@ -15,7 +15,7 @@ from linrnn.util.errors import wrong_value
 from linrnn.util.files import write
 
 THINGS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-CLASSES: dict[str, Sequence[str]] = {  # in the words of those who made the data; other classes are numbers
+CLASSES: dict[str, Sequence[str]] = {  # the names given by the authors of the data; other classes are numbers
     "scifar": THINGS,
     "scifar-grey": THINGS,
     "text": ("negative", "positive"),
@@ -25,7 +25,7 @@ CLASSES: dict[str, Sequence[str]] = {  # in the words of those who made the data
     "pathfinder-64": ("two paths", "one path"),
     "pathx": ("two paths", "one path"),
 }
-WIDTH = 11.2  # inches, of 8 small or 4 large pictures side by side
+WIDTH = 11.2  # inches, of 8 small or 4 large pictures in a row
 LARGE = 100  # pixels on a side
 CURVES = 8  # channels that are drawn
 POINTS = 4000  # of a curve that are drawn
@@ -47,7 +47,7 @@ def label(task: Task, target: int) -> str:
 
 
 def answer(task: Task, split: Literal["train", "validation", "test"], example: int) -> str:
-    """The target of an example in words; nothing where there is one at each step."""
+    """The target of an example in words; empty if each step has a target."""
     target = getattr(task, split).targets[example]
     if task.kind == "classification":
         return label(task, int(target))
@@ -85,7 +85,7 @@ def picture(task: Task, split: Literal["train", "validation", "test"], examples:
 
 
 def _curves(task: Task, split: Literal["train", "validation", "test"], examples: Sequence[int], path: Path) -> None:
-    """Each example in a panel: its channels over the steps, in units of their deviation, and what is to be learned."""
+    """Each example in a panel: its channels over the steps, in units of their deviation, and its target."""
     assert task.channels is not None
     part = getattr(task, split)
     columns = 1 if len(examples) == 1 else 2
@@ -112,7 +112,7 @@ def _curves(task: Task, split: Literal["train", "validation", "test"], examples:
 
 
 def _drawn(task: Task) -> list[int]:
-    """The channels that are drawn: the first ones, and of a forecast first the ones that are forecast."""
+    """The drawn channels: the first channels; for a forecast, the forecast channels come first."""
     assert task.channels is not None
     names = list(task.columns or ())
     known = [names.index(name) for name in task.labels or () if name in names] if task.kind == "forecast" else []
@@ -143,7 +143,7 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def text(task: Task, split: Literal["train", "validation", "test"], example: int, width: int) -> list[str]:
-    """The documents of an example of tokens, as text of at most `width` characters each: its begin and its end."""
+    """The documents of an example of tokens, as text of at most `width` characters each: its beginning and its end."""
     documents = getattr(task, split).inputs[example].reshape(task.documents, -1)
     lengths = lengths_of(task, split, example)
     return [_shorten(_words(task, tokens[:n]), width) for tokens, n in zip(documents, lengths, strict=True)]
@@ -158,7 +158,7 @@ def lengths_of(task: Task, split: Literal["train", "validation", "test"], exampl
 
 
 def _words(task: Task, tokens: NDArray[Any]) -> str:
-    """Symbols side by side where they are characters, otherwise with spaces between them; named ones are <pad>, ..."""
+    """Characters without separators, other symbols with spaces; special symbols are <pad>, ..."""
     assert task.vocabulary is not None
     spaced = any(len(symbol) > 1 and not symbol.startswith("<") for symbol in task.vocabulary)
     symbols = [task.vocabulary[token] for token in tokens.tolist()]
@@ -166,7 +166,7 @@ def _words(task: Task, tokens: NDArray[Any]) -> str:
 
 
 def _shorten(words: str, width: int) -> str:
-    """The begin and the end, and between them how much is left out."""
+    """The beginning and the end, and the number of characters left out between them."""
     if len(words) <= width:
         return words
     half = max(1, (width - len(_gap(len(words)))) // 2)

@@ -1,4 +1,4 @@
-"""Where tasks are kept: a folder for each, with plain NumPy arrays and a task.json that describes them."""
+"""The store of tasks: a folder for each task, with plain NumPy arrays and a task.json that describes them."""
 
 import hashlib
 import json
@@ -56,7 +56,7 @@ def load(name: str) -> Task:
 
 @contextmanager
 def writing(name: str) -> Iterator[None]:
-    """Keep other processes from making, importing or downloading what has this name, for as long as this lasts."""
+    """Context manager that keeps other processes from making, importing or downloading the task of this name."""
     root().mkdir(parents=True, exist_ok=True)
     busy = f"{name}: expected to be the only process that makes or imports it, got another one, which is not done yet"
     with locked(root() / f".{name}.lock", busy, remove=True):
@@ -64,7 +64,8 @@ def writing(name: str) -> Iterator[None]:
 
 
 def describe(name: str) -> dict[str, Any]:
-    """What task.json says: "task", the fields of a Task but its splits, and "files", the checksum and size of each."""
+    """The content of task.json: "task", the fields of a Task except its splits, and "files", the checksum and size of
+    each."""
     return _describe(name, folder(name))
 
 
@@ -89,14 +90,14 @@ def verify(name: str, progress: Progress = silent) -> None:
 
 
 def room(place: Path, size: int) -> None:
-    """Where `size` bytes do not fit on the disk that holds `place`, that is an OSError before anything is written."""
+    """Raise OSError before anything is written if `size` bytes do not fit on the disk of `place`."""
     free = shutil.disk_usage(place).free
     if size > free:
         raise OSError(f"{place}: expected {size:,} bytes of free disk space, got {free:,}")
 
 
 def check_files(name: str) -> Task:
-    """A stored task whose examples are what its task.json says; otherwise a ValueError names the file."""
+    """A stored task whose arrays match its task.json; otherwise a ValueError names the file."""
     task = load(name)
     try:
         task.check()
@@ -106,10 +107,10 @@ def check_files(name: str) -> Task:
 
 
 class Draft:
-    """A task that is being written, beside its place: `finish` moves it there, whole.
+    """A task that is being written, in a folder next to its place; `finish` moves it there atomically.
 
-    What was written stays until then, so that a job that was stopped can go on; `settings` say what the job is, and a
-    draft of another one is thrown away.
+    Written arrays stay until then, so that a stopped job can continue. `settings` identify the job, and the draft of
+    another job is deleted.
 
     Example:
         >>> draft = Draft("listops", {"seed": 0})
@@ -131,7 +132,7 @@ class Draft:
 
     @property
     def done(self) -> dict[str, Any]:
-        """How far the job is, in its own terms; empty at first. What was written before it is set is safe on disk."""
+        """The progress of the job, in its own terms; empty at first. Setting it makes earlier writes safe on disk."""
         path = self.folder / "done.json"
         return read_json(path, "how far a job is") if path.is_file() else {}
 
@@ -141,7 +142,7 @@ class Draft:
         write(self.folder / "done.json", json.dumps(value).encode())
 
     def array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        """An array on disk, "train.inputs" or the like, to be filled; what was written to it before is still there."""
+        """An array on disk, such as "train.inputs", to be filled; earlier writes to it are kept."""
         if name not in ARRAYS:
             raise wrong_value("name", " or ".join(ARRAYS), name)
         path = self.folder / f"{name}.npy"
@@ -155,19 +156,19 @@ class Draft:
             with named(path):
                 np.lib.format.open_memmap(new, mode="w+", dtype=np.dtype(dtype), shape=shape)
                 _reserve(new)
-                os.replace(new, path)  # an array that is there is there in full length, whenever the job is killed
+                os.replace(new, path)  # an existing array has its full length, even if the job is killed
         finally:
             new.unlink(missing_ok=True)
         return _map(path, "r+")
 
     def put(self, name: str, array: NDArray[Any]) -> None:
-        """A whole array at once."""
+        """Write a whole array at once."""
         self.array(name, array.shape, array.dtype)[...] = array
 
     def finish(self, **description: Any) -> Task:
-        """Describe the task by the fields of a `Task` but its name and splits, move it to its place, and load it.
+        """Describe the task by the fields of a `Task` except its name and splits, move it to its place, and load it.
 
-        What does not make a task is an error, and the task that was there before stays.
+        Fields that make no valid task are an error, and the previous task stays.
         """
         self._sync()
         files = {}
@@ -196,14 +197,14 @@ class Draft:
         return [path for path in paths if path.is_file()]
 
     def _sync(self) -> None:
-        """Bring the arrays to the disk, as `write` brings the files that speak of them: a power cut is a kill too."""
+        """Flush the arrays to the disk, as `write` does with the files that describe them, against a power cut."""
         for path in self._arrays():
             with open(path, "rb+") as file:
                 os.fsync(file.fileno())
 
 
 def _aside(name: str) -> Path:
-    """Where the task before is while the new one takes its place."""
+    """The folder of the previous task while the new task replaces it."""
     return root() / f".{name}.old"
 
 
@@ -255,7 +256,8 @@ def _check(description: dict[str, Any]) -> None:
 
 
 def _map(path: Path, mode: Literal["c", "r+"] = "c") -> NDArray[Any]:
-    """Mapped copy-on-write: never written back, and PyTorch takes it without a copy. Python objects are refused."""
+    """An array mapped copy-on-write: it is never written back, and PyTorch takes it without a copy. Python objects are
+    an error."""
     try:
         with np.errstate(over="ignore"):  # in the size of an absurd shape
             array: NDArray[Any] = np.lib.format.open_memmap(plain(path), mode=mode)
@@ -265,7 +267,7 @@ def _map(path: Path, mode: Literal["c", "r+"] = "c") -> NDArray[Any]:
 
 
 def _reserve(path: Path) -> None:
-    """Take the space on disk now: where it is short that is an error here, not a crash while the array is filled."""
+    """Reserve the space on disk now: too little space is an error here, not a crash while the array is filled."""
     if hasattr(os, "posix_fallocate"):
         with open(path, "rb+") as file:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)

@@ -1,7 +1,7 @@
 """Text: IMDB's film reviews, character by character; is the review positive?
 
-The Long Range Arena has no validation split here, and published work selects on the test set. Ours is a tenth of the
-official training set; the test set is the official one.
+The Long Range Arena has no validation split for this task, and published work selects on the test set. Our validation
+split is a tenth of the official training set; the test set is official.
 """
 
 from collections import Counter
@@ -16,10 +16,10 @@ from linrnn.util.errors import wrong_value
 from linrnn.util.files import plain
 
 LENGTH = 4096
-LEAST = 15  # times a character is seen in train, or it is <unk>
+LEAST = 15  # rarer characters in train are <unk>
 CLASSES = ("neg", "pos")
 OFFICIAL = 12_500  # reviews of each class in each of train and test
-VALIDATION = 10  # one in so many of the official training set
+VALIDATION = 10  # one of this number in the official training set
 SEED = 0
 SIZES = (22_500, 2_500, 25_000)
 NOTE = "IMDB film reviews as characters, the first 4,095 of each: is the review positive?"
@@ -28,13 +28,13 @@ Reviews = list[tuple[str, int]]  # text, class
 
 
 def read(folder: Path, draft: Draft, progress: Progress) -> None:
-    """Read aclImdb, or a folder that holds it: train and test, each with a file for each review in neg and pos."""
+    """Read aclImdb, or a folder that contains it: train and test, each with a file for each review in neg and pos."""
     places = (folder, folder / "aclImdb")
     place = next((place for place in places if (place / "train").is_dir() and (place / "test").is_dir()), None)
     if place is None:
         raise wrong_value(str(folder), "aclImdb, with the folders train and test", "a folder without them")
     official, test = _reviews(place / "train", progress), _reviews(place / "test", progress)
-    # Counted as published work does: in what is left of each review of the official training set.
+    # Counted as in published work: in the truncated reviews of the official training set.
     vocabulary = characters.build((text[: LENGTH - 1] for text, _ in official), LEAST)
     random = np.random.default_rng(SEED)
     train, validation = _split(official, random)
@@ -50,7 +50,7 @@ def read(folder: Path, draft: Draft, progress: Progress) -> None:
 
 
 def _reviews(folder: Path, progress: Progress) -> Reviews:
-    """The reviews of both classes; the order is that of the names."""
+    """The reviews of both classes, in the order of their names."""
     files = []
     for target, name in enumerate(CLASSES):
         found = sorted((folder / name).glob("[!.]*.txt"))
@@ -76,7 +76,7 @@ def _text(path: Path) -> str:
 
 
 def _split(official: Reviews, random: np.random.Generator) -> tuple[Reviews, Reviews]:
-    """Train and validation, with the same share of each class; what is there twice stays in train."""
+    """Train and validation, with the same share of each class; duplicate reviews stay in train."""
     times = Counter(text for text, _ in official)
     chosen: set[int] = set()
     for target in range(len(CLASSES)):
@@ -91,7 +91,7 @@ def _split(official: Reviews, random: np.random.Generator) -> tuple[Reviews, Rev
 
 
 def _counts(name: str, reviews: Reviews) -> str:
-    """How many reviews there are, and whether these are all."""
+    """The number of reviews, and whether they are complete."""
     counts = Counter(target for _, target in reviews)
     words = f"{name} {' + '.join(f'{counts[target]:,} {label}' for target, label in enumerate(CLASSES))}"
     return words if set(counts.values()) == {OFFICIAL} else f"{words} (officially {OFFICIAL:,} each)"

@@ -1,4 +1,4 @@
-"""What a run stores so that its model can be used again without data and recipe, and its data recognized."""
+"""The part of a run's folder with which its model can be used without data and recipe, and its data recognized."""
 
 import dataclasses
 import hashlib
@@ -9,6 +9,7 @@ import numpy as np
 
 from linrnn.model import Model
 from linrnn.objectives import Options
+from linrnn.tasks.arrays.rows import release
 from linrnn.tasks.base import SPLITS, Description, Task
 from linrnn.util.provenance import versions
 
@@ -18,7 +19,7 @@ ROWS = 1024  # of a split, of which the checksum is taken
 
 
 def about_run(model: Model, task: Task, options: Options) -> dict[str, Any]:
-    """For JSON: everything that a model needs and that is not in its weights, and a checksum of the examples."""
+    """For JSON: everything that a model needs besides its weights, and a checksum of the examples."""
     return {
         "linrnn": versions().get("linrnn"),
         "model": dataclasses.asdict(model.config),
@@ -29,7 +30,8 @@ def about_run(model: Model, task: Task, options: Options) -> dict[str, Any]:
 
 
 def difference(task: Description, known: Description) -> str | None:
-    """The first thing in which a task is none for a model that was trained on the known one; None where it fits."""
+    """The first difference that makes a task unusable for a model that was trained on the known task; None if it
+    fits."""
     for name in SAME:
         one, other = getattr(task, name), getattr(known, name)
         if one != other:
@@ -39,12 +41,12 @@ def difference(task: Description, known: Description) -> str | None:
 
 
 def normalized_as(task: Task, known: Description) -> Task:
-    """The task with the normalization of the known one, whatever its own examples are."""
+    """The task with the normalization of the known task."""
     return dataclasses.replace(task, **{name: getattr(known, name) for name in NORMALIZATION})
 
 
 def checksum(task: Task) -> str:
-    """Of the normalization, and of the sizes and up to 1,024 evenly spaced examples of each split."""
+    """The checksum of the normalization, and of the sizes and up to 1,024 evenly spaced examples of each split."""
     numbers = {name: value for name in NORMALIZATION if (value := getattr(task, name)) is not False}
     digest = hashlib.sha256(json.dumps(numbers).encode())
     for name in SPLITS:
@@ -54,4 +56,5 @@ def checksum(task: Task) -> str:
             digest.update(repr(None if array is None else (array.shape, str(array.dtype))).encode())
             for row in rows if array is not None else ():
                 digest.update(np.ascontiguousarray(array[int(row)]).tobytes())
+                release(array)
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""AdamW in one kernel for all parameters: PyTorch's takes several, which are slow for models of any size."""
+"""AdamW in one kernel for all parameters; PyTorch uses several kernels, which take longer."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ ALIGNED = 16  # bytes, of the addresses that the kernel reads from
 
 
 class Update(NamedTuple):
-    """One parameter, and what changes it."""
+    """One parameter, its gradient and its state."""
 
     p: Tensor
     grad: Tensor
@@ -23,7 +23,7 @@ class Update(NamedTuple):
 
 
 class AdamW(torch.optim.AdamW):
-    """torch.optim.AdamW, with the same state; on a GPU, where all is in float32, one kernel does it."""
+    """torch.optim.AdamW with the same state; on a GPU one kernel computes the step if everything is in float32."""
 
     _spare: Tensor | None = None
     _captured: tuple[Tensor, ...] = ()
@@ -31,7 +31,7 @@ class AdamW(torch.optim.AdamW):
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
         updates = list(self._updates()) if closure is None else []
-        scaled = hasattr(self, "grad_scale")  # by a GradScaler, which leaves the rest to the optimizer
+        scaled = hasattr(self, "grad_scale")  # set by a GradScaler, which leaves scaling to the optimizer
         if not updates or scaled or not all(_fits(update, updates[0].p.device) for update in updates):
             return super().step(closure)
         from linrnn.training import gpu
@@ -43,7 +43,7 @@ class AdamW(torch.optim.AdamW):
         return None
 
     def _updates(self) -> Iterator[Update]:
-        """Those of all parameters with a gradient; state that is missing is made as PyTorch makes it."""
+        """The updates of all parameters with a gradient; missing state is created as in PyTorch."""
         for group in self.param_groups:
             lists: tuple[list[Tensor], ...] = ([], [], [], [], [], [])
             self._init_group(group, *lists)  # type: ignore[no-untyped-call]
@@ -52,8 +52,8 @@ class AdamW(torch.optim.AdamW):
                 yield Update(*tensors, group)
 
     def _to_device(self, table: Tensor, device: torch.device) -> Tensor:
-        """A captured step copies the table again whenever it is replayed: from memory that is kept for it, and that was
-        pinned before, as this cannot be done while capturing."""
+        """A captured step copies the table at every replay, from pinned memory that stays allocated; memory cannot be
+        pinned during the capture."""
         if device.type == "cpu":
             return table
         ready = self._spare is not None and self._spare.shape == table.shape
@@ -69,7 +69,7 @@ class AdamW(torch.optim.AdamW):
 
 
 def _fits(update: Update, device: torch.device) -> bool:
-    """Whether the kernel can do it."""
+    """Whether the kernel can compute the step."""
     p, grad, m, v, step, group = update
     scalars = (step, group["lr"])
     if not _on_gpu(p) or any(group[option] for option in ("amsgrad", "maximize", "differentiable")):
@@ -85,6 +85,6 @@ def _on_gpu(p: Tensor) -> bool:
 
 
 def _plain(grad: Tensor) -> Tensor:
-    """In order and aligned, as a part of something larger may not be."""
+    """The gradient, contiguous and aligned, which a part of a larger tensor may not be."""
     grad = grad.contiguous()
     return grad.clone() if grad.data_ptr() % ALIGNED else grad

@@ -1,7 +1,7 @@
-"""Training examples changed at random without a change of their class, on the device and anew in each step.
+"""Augmentation: random changes of training examples that keep their class, on the device, at every step.
 
-The draws come from the device's own generator, as those of dropout: they follow from the seed, checkpoints hold the
-generator's state, and a captured step draws anew whenever it is replayed.
+The draws come from the device's generator, as for dropout: they follow from the seed, checkpoints hold the generator's
+state, and a captured step draws again at every replay.
 """
 
 import math
@@ -24,7 +24,8 @@ Augment = Callable[[Tensor], Tensor]
 
 
 def of(names: str | None, task: Description, split: Split) -> Augment:
-    """What changes the inputs of a batch, for `training.augment`; an error where it does not suit the task."""
+    """A function that changes the inputs of a batch, for `training.augment`; an error if the task has no such
+    change."""
     if names is None:
         return lambda inputs: inputs
     wanted = names.split("+")
@@ -40,7 +41,7 @@ def of(names: str | None, task: Description, split: Split) -> Augment:
 
 
 def moved(images: Tensor, names: Sequence[str]) -> Tensor:
-    """Square images, (batch, side², channels), each mirrored, turned or shifted at random.
+    """Square images, (batch, side², channels), each mirrored, rotated or shifted at random.
 
     Args:
         names: `mirror`, left to right; `symmetries`, all eight orientations; `shifts`, by up to four pixels, with the
@@ -49,7 +50,7 @@ def moved(images: Tensor, names: Sequence[str]) -> Tensor:
     batch, length, channels = images.shape
     side = math.isqrt(length)
     at = torch.arange(side, device=images.device).expand(batch, side)
-    row, column = at.unsqueeze(2).expand(-1, -1, side), at.unsqueeze(1).expand(-1, side, -1)  # that a pixel comes from
+    row, column = at.unsqueeze(2).expand(-1, -1, side), at.unsqueeze(1).expand(-1, side, -1)  # the source of each pixel
 
     def draw(low: int, high: int) -> Tensor:
         return torch.randint(low, high, (batch, 1, 1), device=images.device)
@@ -69,16 +70,16 @@ def moved(images: Tensor, names: Sequence[str]) -> Tensor:
 def shuffled(tokens: Tensor) -> Tensor:
     """Expressions of ListOps, (batch, length), with the operands of each operator in a random order.
 
-    All four operators are symmetric, so the value is the same. An operand is a digit, or an operator with all that
-    belongs to it. In the new order it moves by a number of tokens, and all in it move along: the way of a token is the
-    sum over all operands around it.
+    All four operators are symmetric, so the value is the same. An operand is a digit, or an operator with its operands
+    and closing bracket. The new order shifts an operand with all of its tokens, so the shift of a token is the sum over
+    all operands that contain it.
     """
     batch, length = tokens.shape
     at = torch.arange(length, device=tokens.device).expand(batch, length)
     operator, close = (tokens >= MIN) & (tokens <= SM), tokens == CLOSE
-    level = (operator.long() - close.long()).cumsum(1) - operator.long()  # operators around; of `]` as of its operator
+    level = (operator.long() - close.long()).cumsum(1) - operator.long()  # a `]` has the level of its operator
 
-    # of each level, the last operator so far
+    # the last operator so far, by level
     levels = torch.arange(LEVELS + 1, device=tokens.device).view(1, -1, 1)
     last = torch.where(operator.unsqueeze(1) & (level.unsqueeze(1) == levels), at.unsqueeze(1), -1).cummax(2).values
 
@@ -88,11 +89,11 @@ def shuffled(tokens: Tensor) -> Tensor:
     inside = (level >= 1) & (level <= LEVELS)
     operand = inside & (operator | (tokens >= ZERO))
     parent = last_at(level - 1).clamp(min=0)
-    closed = torch.where(close & (level >= 0) & (level <= LEVELS), last_at(level), -1)  # the operator that a `]` ends
+    closed = torch.where(close & (level >= 0) & (level <= LEVELS), last_at(level), -1)  # the operator that a `]` closes
     size = torch.ones(batch, length + 1, dtype=torch.int64, device=tokens.device)
     size = size.scatter(1, torch.where(closed >= 0, closed, length), at - closed + 1)[:, :length]
 
-    # operands in a random order, those of an operator together: the sizes of those before one are its new place
+    # a random order within each operator: the new place of an operand is the sum of the sizes before it
     key = torch.where(
         operand, parent * DRAWS + torch.randint(DRAWS, (batch, length), device=tokens.device), length * DRAWS
     )

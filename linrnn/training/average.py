@@ -9,7 +9,7 @@ from torch import Tensor
 from linrnn.model import Model
 from linrnn.norm import BatchNorm
 
-BATCHES = 20  # of training, from which the statistics of batch norm are taken
+BATCHES = 20  # training batches for the statistics of batch norm
 
 Batch = tuple[Tensor, Tensor | None]  # inputs and lengths
 
@@ -19,7 +19,7 @@ class Average:
     s ≤ t, divided by the sum of the factors, 1 - d^t.
 
     Args:
-        model: whose parameters are averaged.
+        model: the model whose parameters are averaged.
         decay: d.
 
     Attributes:
@@ -35,23 +35,23 @@ class Average:
         self._one = torch.ones_like(self.total)
 
     def tensors(self) -> list[Tensor]:
-        """All that a step changes."""
+        """All tensors that a step changes."""
         return [*self.sums.values(), self.total]
 
     @torch.no_grad()
     def update(self) -> None:
-        """Count the weights after a step: on a GPU a few kernels for all of them, which a CUDA graph can record."""
+        """Add the weights after a step: on a GPU a few kernels for all weights, which a CUDA graph can record."""
         torch._foreach_lerp_(self.tensors(), [*self.model.parameters(), self._one], 1 - self.decay)
 
     @contextmanager
     def applied(
         self, batches: Iterable[Batch], context: AbstractContextManager[object] | None = None
     ) -> Iterator[None]:
-        """Let the model have the averaged weights, and statistics of batch norm from some batches, in place.
+        """Give the model the averaged weights, and statistics of batch norm from some batches, in place.
 
         Args:
-            batches: of training.
-            context: in which the model runs on them, such as autocast.
+            batches: training batches.
+            context: the context in which the model runs, such as autocast.
         """
         own = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
         try:
@@ -73,8 +73,7 @@ def averaged(sums: dict[str, Tensor], total: Tensor) -> dict[str, Tensor]:
 def take_statistics(model: Model, batches: Iterable[Batch]) -> None:
     """Set the running statistics of batch norm to the mean of the statistics of some batches.
 
-    Everything else is as in evaluation: nothing is dropped. This process is alone with the batches, even where several
-    processes train.
+    Everything else is as in evaluation, without dropout. Each process uses only its own batches.
     """
     norms = [module for module in model.modules() if isinstance(module, BatchNorm)]
     if not norms:
@@ -85,7 +84,7 @@ def take_statistics(model: Model, batches: Iterable[Batch]) -> None:
     try:
         for norm in norms:
             norm.train()
-            norm.momentum, norm.group = 1.0, None  # each batch replaces the statistics of the one before
+            norm.momentum, norm.group = 1.0, None  # each batch replaces the previous statistics
         for inputs, lengths in batches:
             model(inputs, lengths=lengths)
             found.append([tuple(s.clone() for s in _statistics(norm)) for norm in norms])

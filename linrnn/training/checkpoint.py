@@ -1,7 +1,6 @@
 """Checkpoints: one safetensors file each with the weights, the optimizer's state and the generators' states.
 
-Nothing in them is code, so nothing in them can be run. A file is there whole or not at all, and what is read from it,
-numbers, dtypes, shapes, progress and recipe, has the checksum of what was written.
+They contain no code. Files are written atomically, and a checksum covers numbers, dtypes, shapes, progress and recipe.
 """
 
 import json
@@ -33,19 +32,22 @@ FIRST = "linrnn checkpoint 1"  # without a recipe; its checksum, if it has one, 
 
 @dataclass
 class Progress:
-    """How far a run has come."""
+    """The progress of a run."""
 
     step: int = 0  # steps done
     seconds: float = 0.0  # of training, over all sessions
     best_step: int = 0  # where validation was best; 0: not evaluated yet
     best: float | None = None  # the first metric there
     stale: int = 0  # evaluations since then
+    loss: float | None = None  # of validation there; None in checkpoints of earlier versions
 
-    def count(self, value: float, metric: Metric) -> None:
-        """An evaluation after this step."""
+    def count(self, value: float, metric: Metric, loss: float) -> None:
+        """An evaluation after this step. Of equal values the one with the lower loss is better: on few examples of
+        validation many accuracies are equal."""
         self.stale += 1
-        if metric.better(value, self.best):
-            self.best_step, self.best, self.stale = self.step, value, 0
+        lower = value == self.best and self.loss is not None and loss < self.loss
+        if metric.better(value, self.best) or lower:
+            self.best_step, self.best, self.stale, self.loss = self.step, value, 0, loss
 
 
 def path_of(folder: Path, step: int) -> Path:
@@ -53,7 +55,7 @@ def path_of(folder: Path, step: int) -> Path:
 
 
 def steps_in(folder: Path) -> list[int]:
-    """The steps of which the folder holds a checkpoint, in order."""
+    """The steps with a checkpoint in the folder, in order."""
     matches = (re.fullmatch(r"step-(\d+)\.safetensors", path.name) for path in folder.glob("step-*"))
     return sorted(int(match[1]) for match in matches if match)
 
@@ -67,9 +69,10 @@ def save(
     recipe: Mapping[str, Any] | None = None,
     average: Average | None = None,
 ) -> None:
-    """Write a checkpoint, then remove all but the last two and the best of each: either is enough to go on.
+    """Write a checkpoint, then remove all except the last two and the best checkpoint of each: each of the two is
+    enough to resume.
 
-    The recipe, as `Recipe.to_dict` gives it, says what a run that goes on must be.
+    The recipe, as from `Recipe.to_dict`, is compared when a run is resumed.
     """
     tensors: dict[str, Tensor] = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for name, state in named(model, optimizer).items():
@@ -100,7 +103,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], Progress]:
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and what is written beside them, both as the checksum says."""
+    """The tensors and the metadata, after a check of their checksum."""
     with _opened(path) as (file, metadata):
         names = file.keys()
         tensors = {name: file.get_tensor(name) for name in names}
@@ -116,13 +119,13 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def best_step(path: Path) -> int:
-    """Where validation was best when a checkpoint was written."""
+    """The best step on validation when a checkpoint was written."""
     return read(path)[1].best_step
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
-    """The file and its metadata; whatever is wrong with either is an error that names the file."""
+    """The file and its metadata; every error names the file."""
     try:
         with safetensors.safe_open(path, "pt") as file:
             metadata = dict(file.metadata() or {})
@@ -144,7 +147,7 @@ def _progress(path: Path, metadata: Mapping[str, str]) -> Progress:
         data["best"] = accuracy if data["best_step"] else None
     progress = Progress(**data)
     counts = (progress.step, progress.best_step, progress.stale)
-    numbers = (progress.seconds, 0.0 if progress.best is None else progress.best)
+    numbers = (progress.seconds, *(0.0 if x is None else x for x in (progress.best, progress.loss)))
     if not all(type(n) is int and n >= 0 for n in counts) or not all(type(x) in (int, float) for x in numbers):
         raise ValueError(f"its progress is {metadata['progress']}")
     if path != path_of(path.parent, progress.step):
@@ -155,7 +158,7 @@ def _progress(path: Path, metadata: Mapping[str, str]) -> Progress:
 
 
 def weights_of(path: Path) -> dict[str, Tensor]:
-    """The weights in a checkpoint that are evaluated, by their names in the model: the averages, if there are any."""
+    """The evaluated weights of a checkpoint, by their names in the model: the averages, if there are any."""
     tensors, _ = read(path)
     weights = _under("model", tensors)
     if "average_total" in tensors:
@@ -164,12 +167,12 @@ def weights_of(path: Path) -> dict[str, Tensor]:
 
 
 def restore_weights(path: Path, model: Model) -> None:
-    """Set the weights to those of a checkpoint."""
+    """Load the weights of a checkpoint."""
     _set_weights(path, model, weights_of(path))
 
 
 def build(path: Path, config: ModelConfig) -> Model:
-    """The model of this config with the weights of a checkpoint; nothing large is allocated where they do not fit."""
+    """The model of this config with the weights of a checkpoint; nothing large is allocated if they do not fit."""
     weights = weights_of(path)
     try:
         model = build_to_fit(lambda fields: Model(ModelConfig(**fields)), vars(config), weights)
@@ -182,7 +185,7 @@ def build(path: Path, config: ModelConfig) -> Model:
 def restore(
     path: Path, model: Model, optimizer: torch.optim.Optimizer, losses: Tensor, average: Average | None = None
 ) -> Progress:
-    """Set all that training needs to what a checkpoint holds."""
+    """Load the whole state of training from a checkpoint."""
     tensors, progress = read(path)
     _set_weights(path, model, _under("model", tensors))
     try:
@@ -228,18 +231,18 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 class _WrongCheckpointError(ValueError):
-    """A file that is no checkpoint, or one that is damaged; the message names it."""
+    """A file that is no checkpoint, or a damaged checkpoint; the message names the file."""
 
 
 def _damaged(path: Path, why: object) -> ValueError:
     return _WrongCheckpointError(
         f"{path}: expected a whole checkpoint, got a damaged one ({why}). "
-        "It was left as it is: move it away to go on from the one before."
+        "It was not changed: move it away to resume from the previous checkpoint."
     )
 
 
 def _best_of(path: Path) -> int:
-    """The best step when a checkpoint was written, from its header alone; 0 where that cannot be read."""
+    """The best step when a checkpoint was written, from its header alone; 0 if the header cannot be read."""
     try:
         with _opened(path) as (_, metadata):
             return _progress(path, metadata).best_step

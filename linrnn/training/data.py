@@ -1,27 +1,28 @@
-"""Examples on the device: a split lives there whole, in its compact type, and a batch is a row of indices."""
+"""Examples on the device: the whole split in its compact dtype; a batch is a row of indices."""
 
 import itertools
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from linrnn.tasks.arrays.rows import blocks, overlapping, parts
+from linrnn.tasks.arrays.rows import blocks, overlapping, parts, release
 from linrnn.tasks.base import Description, Split
 from linrnn.util.errors import wrong_value
+
+RELEASED = 1 << 26  # bytes that are read from a mapped file before its pages are released
 
 
 class Examples:
     """A split on the device.
 
-    Called with indices (batch,), it gives the model's input, lengths (or None) and targets. Pixels are divided by 255;
-    pixels and numbers are normalized, but for a last column of tokens beside numbers; targets that are numbers are
-    normalized, and those that are classes or tokens are int64. A relative forecast takes changes from the last value
-    of the window, in the channels that are forecast.
+    Called with indices (batch,), it returns the model's input, lengths (or None) and targets. Pixels are divided by
+    255; pixels and numbers are normalized, except for a last column of tokens. Numeric targets are normalized; classes
+    and tokens are int64. A relative forecast takes changes from the last value of the window, in the forecast channels.
     """
 
     def __init__(self, task: Description, split: Split, device: torch.device) -> None:
@@ -38,17 +39,18 @@ class Examples:
 
     @property
     def inputs(self) -> Tensor:
-        """As they lie on the device; where the split is some rows of a larger array, that array."""
+        """The inputs as stored on the device; if the split is some rows of a larger array, the whole array."""
         return self._inputs.tensor
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """The length of an example, in a pair of documents behind their number."""
+        """The length of an example; for a pair of documents the dimension after their number."""
         return tuple(self.inputs.shape[1 : None if self.tokens else -1])
 
     @property
     def targets(self) -> Tensor:
-        """As they lie on the device, in their own units; where the split is some rows of a larger array, that array."""
+        """The targets as stored on the device, in their own units; if the split is some rows of a larger array, the
+        whole array."""
         return self._targets.tensor
 
     def __len__(self) -> int:
@@ -58,7 +60,7 @@ class Examples:
         inputs = self._inputs.rows_of(indices)
         anchors = self.anchors(indices)
         if anchors is not None:
-            inputs[..., self.relative] -= anchors  # of a copy, which indices make
+            inputs[..., self.relative] -= anchors  # indexing copies
         if self.tokens:
             inputs = inputs.int()
         elif self.beside:
@@ -86,10 +88,10 @@ class Examples:
 
 
 class Batches:
-    """Which examples each step takes: a new shuffle each epoch, drawn from the seed and the epoch alone.
+    """The examples of each step: every epoch is shuffled, by the seed and the number of the epoch alone.
 
-    So the batch of any step can be drawn without those before it, and a resumed run takes the same ones. An epoch of
-    batches that do not fit, by `fit`, is shuffled again.
+    So the batch of any step can be drawn without the earlier batches, and a resumed run takes the same batches. An
+    epoch with batches that do not fit, by `fit`, is shuffled again.
     """
 
     def __init__(
@@ -123,20 +125,27 @@ class Batches:
         return drawn
 
 
-class _Array(NamedTuple):
-    """An array on the device, and which of its rows are meant; None for all."""
+class _Array:
+    """An array on the device, and the selected rows (None: all); `mapped` is the array of a file."""
 
-    tensor: Tensor
-    rows: Tensor | None
+    def __init__(self, tensor: Tensor, rows: Tensor | None, mapped: NDArray[Any] | None) -> None:
+        self.tensor, self.rows, self.mapped = tensor, rows, mapped
+        self.read = 0  # bytes of the file since its pages were released
 
     def rows_of(self, indices: Tensor | None) -> Tensor:
         if indices is None:
             return self.tensor if self.rows is None else self.tensor[self.rows]
-        return self.tensor[indices if self.rows is None else self.rows[indices]]
+        found = self.tensor[indices if self.rows is None else self.rows[indices]]
+        if self.mapped is not None:
+            self.read += found.nbytes
+            if self.read > RELEASED:
+                release(self.mapped)
+                self.read = 0
+        return found
 
 
 def _on_device(array: NDArray[Any], device: torch.device) -> _Array:
-    """An array mapped from a file stays there where the device is the CPU; overlapping windows stay overlapping."""
+    """On a CPU, an array mapped from a file stays mapped; overlapping windows stay overlapping."""
     whole, rows = parts(array)
     if overlapping(whole) and min(whole.strides) >= 0:
         low, high = np.lib.array_utils.byte_bounds(whole)
@@ -150,11 +159,12 @@ def _on_device(array: NDArray[Any], device: torch.device) -> _Array:
         tensor, rows = chosen, None
     else:
         tensor = _tensor(np.ascontiguousarray(whole)).to(device)
-    return _Array(tensor, None if rows is None else torch.from_numpy(rows).to(device))
+    mapped = whole if isinstance(whole, np.memmap) and device.type == "cpu" else None
+    return _Array(tensor, None if rows is None else torch.from_numpy(rows).to(device), mapped)
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:
-    """The same memory, which nobody writes to; PyTorch would warn of an array that must not be written to."""
+    """The same memory, which is never written to; PyTorch would warn of a read-only array."""
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         return torch.from_numpy(array)
 
@@ -168,7 +178,7 @@ def _pair(
 
 
 def _normalized(numbers: Tensor, mean: Tensor | None, std: Tensor | None) -> Tensor:
-    """Pixels / 255, or numbers, less their mean and in units of their deviation, in single precision."""
+    """Pixels / 255, or numbers, normalized with mean and deviation, in single precision."""
     if numbers.dtype == torch.uint8:
         numbers = numbers.float() / 255
     elif numbers.dtype != torch.float64:

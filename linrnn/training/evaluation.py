@@ -1,4 +1,4 @@
-"""How well a model does on all examples of a split, and how well guesses do that learn nothing."""
+"""The metrics of a model, and of simple guesses, over all examples of a split."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from linrnn.tasks.base import Split, Task
 from linrnn.training.data import Examples
 
 Array = NDArray[Any]
-BLOCK = 1 << 22  # numbers that are looked at together
+BLOCK = 1 << 22  # numbers that are compared at once
 
 
 @torch.no_grad()
@@ -27,7 +27,7 @@ def evaluate(
     device, sums, rows = examples.targets.device, dict[str, Tensor](), dict[str, list[Tensor]]()
     for start in range(0, len(examples), batch_size):
         indices = torch.arange(start, start + batch_size, device=device)
-        inputs, lengths, targets = examples(indices % len(examples))  # the last batch is filled up, all have one shape
+        inputs, lengths, targets = examples(indices % len(examples))  # the last batch is filled: all have one shape
         outputs = predict(inputs, lengths)
         for name, value in objective.totals(outputs, targets, lengths, indices < len(examples)).items():
             if name.startswith("rows"):
@@ -39,7 +39,7 @@ def evaluate(
 
 
 def guesses(task: Task, split: Split) -> dict[str, dict[str, float]]:
-    """The metrics of guesses that learn nothing but the training split's statistics, by their names."""
+    """The metrics of guesses that use only statistics of the training split, by name."""
     if task.kind == "language":
         return {"symbol frequencies": {"bits_per_character": _bits(task, split)}}
     if task.kind == "multi-label":
@@ -59,13 +59,13 @@ def guesses(task: Task, split: Split) -> dict[str, dict[str, float]]:
 
 
 def _forecasts(task: Task, split: Split) -> dict[str, dict[str, float]]:
-    """Persistence, the last value of the window, and the seasonal naive forecast, the values of a season before."""
+    """Persistence: the last value of the window. The seasonal naive forecast: the values of one season before."""
     channels = None if task.forecast_channels is None else list(task.forecast_channels)
     if channels is None or task.horizon is None:
         return {}
     length = split.inputs.shape[1]
     ahead = np.arange(task.horizon)
-    backward = {"persistence": np.zeros(task.horizon, dtype=np.int64)}  # how many steps before the window's end
+    backward = {"persistence": np.zeros(task.horizon, dtype=np.int64)}  # the number of steps before the window's end
     if task.period is not None and task.period <= length:
         backward["seasonal naive"] = task.period - 1 - ahead % task.period
 
@@ -95,7 +95,7 @@ def _bits(task: Task, split: Split) -> float:
 
 
 def _counts(task: Task, split: Split) -> Array:
-    """How often each class comes."""
+    """The number of examples of each class."""
     counts = np.zeros(task.classes, dtype=np.int64)
     for block in _real(split):
         counts += np.bincount(block.ravel(), minlength=task.classes)

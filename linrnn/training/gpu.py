@@ -19,10 +19,10 @@ ROWS = 12  # of the table
 
 
 def adamw_table(updates: "Sequence[Update]") -> tuple[Tensor, int]:
-    """What the kernel reads of each update, a column of int64 each, and how many programs there are.
+    """The table that the kernel reads, a column of int64 for each update, and the number of programs.
 
-    Addresses of p, grad, m, v, step and the rate; how many numbers there are; the first program; and as bits of float64
-    β₁, β₂, ε and the decay. Columns are filled up to a power of two with some that no program takes.
+    A column has the addresses of p, grad, m, v, step and the rate; the number of elements; the first program; and as
+    bits of float64 β₁, β₂, ε and the decay. Columns without a program fill the table to a power of two.
     """
     sizes = [update.p.numel() for update in updates]
     *first, programs = accumulate((triton.cdiv(size, BLOCK) for size in sizes), initial=0)
@@ -37,7 +37,7 @@ def adamw_table(updates: "Sequence[Update]") -> tuple[Tensor, int]:
 
 
 def adamw(table: Tensor, programs: int) -> None:
-    """One step of all parameters, whose `step` already counts it."""
+    """One step of all parameters; their `step` already includes it."""
     if programs:
         with on(table.device):
             _adamw[(programs,)](table, N=table.shape[1], BLOCK=BLOCK, num_warps=4, **FUSED)
@@ -51,7 +51,7 @@ def _adamw(table, N: tl.constexpr, BLOCK: tl.constexpr):
     start = (program - tl.load(column + 7 * N)) * BLOCK
     left = tl.load(column + 6 * N) - start
 
-    # in double precision, as few numbers as they are: 1 - β^t is small at first
+    # in double precision, since 1 - β^t is small at first
     t, lr = tl.load(_pointer(column + 4 * N)).to(tl.float64), tl.load(_pointer(column + 5 * N)).to(tl.float64)
     beta1, beta2 = _double(column + 8 * N), _double(column + 9 * N)
     eps, decay = _double(column + 10 * N).to(tl.float32), _double(column + 11 * N)
@@ -72,7 +72,7 @@ def _adamw(table, N: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def _update(p, grad, m, v, inside, rate, scale, kept, eps, one1, beta2, one2):
-    """m and v approach g and g², by 1 - β₁ and 1 - β₂; then p decays and goes against m / (√v + ε)."""
+    """m and v move toward g and g² by 1 - β₁ and 1 - β₂; then p decays and moves by -rate · m / (√v + ε)."""
     g, m_old, v_old = tl.load(grad, mask=inside), tl.load(m, mask=inside), tl.load(v, mask=inside)
     m_new = m_old + one1 * (g - m_old)
     v_new = beta2 * v_old + one2 * g * g
@@ -90,7 +90,7 @@ def _pointer(place):
 
 @triton.jit
 def _aligned(place):
-    """The same, of numbers of which a thread can load four at once."""
+    """The same, for elements of which a thread can load four at once."""
     return tl.multiple_of(_pointer(place), 16)
 
 

@@ -60,13 +60,13 @@ def train(
     """Train a recipe from the start, in a new folder.
 
     Args:
-        recipe: a `Recipe`, or what `linrnn.recipes.suggest` gave.
+        recipe: a `Recipe`, or the result of `linrnn.recipes.suggest`.
         out: the folder.
-        settings: how the run is carried out.
-        task: the examples; None for the recipe's task of that name.
+        settings: device, precision and other settings of the machine.
+        task: the examples; None: the task named in the recipe.
         data: the file or folder from which `task` was read, which the run stores for `linrnn eval` and
             `linrnn train --resume`.
-        options: how it was read: the options of `linrnn.tasks.files.open_data`.
+        options: the options of `linrnn.tasks.files.open_data` with which it was read.
 
     Example:
         >>> run = linrnn.train(linrnn.recipes.get("recall"), out="runs/first")
@@ -98,13 +98,13 @@ def resume(
     task: Task | None = None,
     data: str | os.PathLike[str] | None = None,
 ) -> Run:
-    """Go on with a run that was stopped, from its last checkpoint; one that has ended is returned as it is.
+    """Resume a stopped run from its last checkpoint; a finished run is returned without training.
 
     Args:
         folder: of the run.
-        settings: how the run is carried out.
-        task: the examples of a run that was given a task.
-        data: where they are read from, if not from where they were.
+        settings: device, precision and other settings of the machine.
+        task: the examples, if the run was trained with `task=`.
+        data: the path of the examples, if they have moved.
     """
     began = time.perf_counter()
     check_type("settings", settings, Settings | None)
@@ -113,7 +113,7 @@ def resume(
     with processes(settings.device) as group, ExitStack() as lock:
         if group.first:
             lock.enter_context(run.locked())
-        group.wait()  # the first holds the lock before any looks at the run
+        group.wait()  # the first process holds the lock before any process reads the run
         if run.summary is not None:
             if group.first:
                 _complete(run)
@@ -131,14 +131,14 @@ def _train(
     began: float,
     lock: ExitStack,
 ) -> Run:
-    """Train a run that is new where `about` says what to store of its data; its minutes count from `began`, and its
-    lock is held as long as `lock` is."""
+    """Train a run; a new run if `about` has the description of its data. Minutes count from `began`, and the lock is
+    held as long as `lock`."""
     extras.require("training", "matplotlib", "rich")
     new = about is not None
     if new:
         run.check_new()
     training = recipe.training
-    commit()  # now, not that of the code as it may be when the run ends
+    commit()  # now, since the code may change before the run ends
     device = group.device(settings.device)
     done = checkpoint.steps_in(run.checkpoints)
     last = checkpoint.path_of(run.checkpoints, done[-1]) if done else None
@@ -182,7 +182,7 @@ def _train(
             rows=rows,
         )
     report = Report(run, recipe, first, progress.step, quiet=quiet, tensorboard=tensorboard)
-    group.wait()  # all have looked whether the folder is new
+    group.wait()  # all processes have checked that the folder is new
     if group.first and about is not None:
         Run.create(run.folder, recipe, about_run(model, task, options) | about)
         lock.enter_context(run.locked())
@@ -203,14 +203,14 @@ def _train(
             at_end = progress.step % training.eval_every == 0 or progress.step == training.steps
             if not at_end and not group.any(stopping or time.perf_counter() > end):
                 continue
-            losses.copy_(group.mean(losses))  # those of all processes, also in the checkpoint
+            losses.copy_(group.mean(losses))  # of all processes, also in the checkpoint
             loss = _mean_loss(losses, progress.step, training.eval_every, run, model)
             progress.seconds = time.perf_counter() - started
             if group.first:
                 with nullcontext() if average is None else average.applied(few(), settings.autocast(device)):
                     if at_end:
                         values = evaluate(predict, model, validation, objective, training.batch_size)
-                        progress.count(values[first.name], first)
+                        progress.count(values[first.name], first, values["loss"])
                         record = {"step": progress.step, "loss": loss, "validation_loss": values.pop("loss"), **values}
                         record["rate"] = rate
                         run.log({**record, "seconds": round(progress.seconds, 3)})
@@ -240,7 +240,7 @@ def _few(examples: Examples, batches: Batches) -> Callable[[], Iterator[tuple[Te
 
 
 def options_of(task: Task, training: Training) -> Options:
-    """What a recipe chooses of an objective."""
+    """The options of the objective that a recipe sets."""
     if training.class_weights is None:
         weights = None
     else:
@@ -250,7 +250,7 @@ def options_of(task: Task, training: Training) -> Options:
 
 
 def _patience_ends(progress: Progress, training: Training) -> bool:
-    """Whether `patience` evaluations in a row brought no improvement."""
+    """Whether `patience` consecutive evaluations brought no improvement."""
     return training.patience is not None and progress.stale >= training.patience
 
 
@@ -308,7 +308,9 @@ def _finish(
         except (ValueError, OSError) as error:
             if step == progress.step:
                 raise
-            warnings.warn(f"the last weights stand for the best ones, which cannot be read: {error}", stacklevel=2)
+            warnings.warn(
+                f"the best weights cannot be read, and the last weights are used instead: {error}", stacklevel=2
+            )
             best_step, lost = progress.step, {"best_lost": str(error)}
             validation = next((record[first] for record in run.metrics() if record["step"] == progress.step), None)
         else:
@@ -358,8 +360,8 @@ def _complete(run: Run) -> None:
 
 
 def _reached(records: list[dict[str, Any]], metric: Metric, target: float | None) -> dict[str, Any] | None:
-    """When validation first reached the target: the step, and the minutes of training and evaluation until then, both
-    None where it did not."""
+    """When validation first reached the target: the step, and the minutes of training and evaluation until then, None
+    for both if it did not."""
     if target is None:
         return None
     there = (r for r in records if r[metric.name] == target or metric.better(r[metric.name], target))
@@ -370,8 +372,8 @@ def _reached(records: list[dict[str, Any]], metric: Metric, target: float | None
 
 @contextmanager
 def _stop_signal() -> Iterator[list[int]]:
-    """Ctrl-C, a polite kill and a terminal that closes let the step end: the list fills when one came. A second one
-    stops at once. `nohup` still lets training go on after its terminal."""
+    """On Ctrl-C, SIGTERM or a closed terminal the step is completed, and the list contains the signal. A second signal
+    stops at once. With `nohup` training continues after the terminal is closed."""
     came: list[int] = []
     numbers = [signal.SIGINT, signal.SIGTERM]
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
@@ -384,7 +386,7 @@ def _stop_signal() -> Iterator[list[int]]:
 
     try:
         before = {number: signal.signal(number, note) for number in numbers}
-    except ValueError:  # not the main thread: whoever runs us handles signals
+    except ValueError:  # not the main thread: the caller handles signals
         yield came
         return
     try:

@@ -13,13 +13,15 @@ LOWEST_RATE = 1e-7
 
 
 def make_optimizer(model: Model, training: Training) -> AdamW:
-    """The recurrent parameters (Λ, B, γ) learn at a smaller rate and are not decayed; all others are."""
+    """The recurrent parameters (Λ, B, γ) have a smaller rate and no weight decay."""
     recurrent = {id(p) for p in model.recurrent_parameters()}
+    if not training.slow_B:
+        recurrent -= {id(block.core.get_parameter("B")) for block in model.blocks}
     groups = [
         {"params": [p for p in model.parameters() if id(p) in recurrent], "weight_decay": 0.0},
         {"params": [p for p in model.parameters() if id(p) not in recurrent], "weight_decay": training.weight_decay},
     ]
-    # rates are tensors, so that a captured step reads them anew each time
+    # rates are tensors, which a captured step reads at every replay
     device = next(model.parameters()).device
     for group in groups:
         group["lr"] = torch.tensor(0.0, device=device)

@@ -19,8 +19,9 @@ SECTIONS: dict[str, Any] = {"model": ModelSettings, "training": Training}
 def override(recipe: Recipe, assignments: Iterable[str]) -> Recipe:
     """The recipe with some fields set, each given as "section.field=value".
 
-    Values are read by the type of their field, those of `model.options` by the signature of the core. The order does
-    not matter, but for a field that is set twice, where the last counts; `model.core` comes first, as in `with_core`.
+    Values are parsed by the type of their field, and values of `model.options` by the signature of the core. If a field
+    is set twice, the last value counts; otherwise the order does not matter, and `model.core` is applied first, as in
+    `with_core`.
 
     Example:
         >>> override(recipe, ["model.d_state=64", "model.options.r_min=0.9", "training.clip=none"])
@@ -42,7 +43,7 @@ def override(recipe: Recipe, assignments: Iterable[str]) -> Recipe:
 def with_core(recipe: Recipe, name: str) -> Recipe:
     """The recipe with another core: a preset of the paper's ladder, such as "diag-ring", or a core, such as "rnn".
 
-    A core keeps of the options those that mean something to it: a ring is nothing to an RNN.
+    The core keeps the options that it has too: an RNN has no ring.
     """
     return presets.apply(recipe, name)
 
@@ -56,7 +57,7 @@ def _split(assignment: str) -> tuple[str, str]:
 
 
 def _fields(core: str) -> dict[str, Any]:
-    """All that can be set, and its type."""
+    """All fields that can be set, and their types."""
     fields = {
         f"{section}.{name}": hint for section, kind in SECTIONS.items() for name, hint in get_type_hints(kind).items()
     }
@@ -78,7 +79,7 @@ def _unknown(path: str, known: Collection[str]) -> ValueError:
 
 
 def _parse(path: str, text: str, hint: Any) -> Any:
-    """The value that a text means for a field of this type."""
+    """The value of a text for a field of this type."""
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     for kind in sorted(kinds, key=lambda kind: kind is not NoneType):  # "none" is also a text
         try:
@@ -98,7 +99,7 @@ def _read(text: str, kind: Any) -> Any:
         words = {"none": None}
     if words:
         return words[text.lower()]
-    if kind is Any:  # an option without an annotation: a literal of Python, or else text
+    if kind is Any:  # an option without an annotation: a Python literal, otherwise text
         try:
             return ast.literal_eval(text)
         except (ValueError, SyntaxError):

@@ -35,7 +35,8 @@ def curve(run: Run, metric: Metric) -> None:
 
 
 def spectrum(run: Run, model: Model) -> None:
-    """spectrum.png: each block's eigenvalues at the start, drawn again from the seed, and now; no file without any."""
+    """spectrum.png: each block's eigenvalues at the start, drawn again from the seed, and now; no file for cores
+    without eigenvalues."""
     with torch.random.fork_rng():
         torch.manual_seed(run.recipe.training.seed)
         models = [Model(model.config), model]
@@ -47,7 +48,7 @@ def spectrum(run: Run, model: Model) -> None:
 
 
 def _finite(values: list[float]) -> list[float]:
-    """Those that are finite, or 0 where none is, as after a file was damaged."""
+    """The finite values, or 0 if there are none, as after damage to a file."""
     return [value for value in values if math.isfinite(value)] or [0.0]
 
 

@@ -1,4 +1,4 @@
-"""What a trained model says of new inputs, and the text that it generates."""
+"""Predictions of a trained model for new inputs, and generation of text."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
@@ -19,15 +19,16 @@ UNKNOWN = "<unk>"
 
 
 class Predictions(NamedTuple):
-    """What a model says of each example.
+    """The predictions for each example.
 
     Attributes:
         names: of the examples.
         values: (examples, [length or horizon,] columns): probabilities of classes or labels, or numbers in the units of
             the target.
         columns: names of classes, labels or target columns.
-        classes: the most probable class, (examples, [length]), where there is one; otherwise None.
-        lengths: integers (examples,), the steps of each example where there is a prediction for each; otherwise None.
+        classes: the most probable class or next symbol, (examples, [length]); None for kinds without classes.
+        lengths: integers (examples,), the steps of each example, if there is a prediction for each step; otherwise
+            None.
     """
 
     names: list[str]
@@ -41,15 +42,14 @@ class Predictions(NamedTuple):
 def predict(
     run: Run, new: New, *, weights: Literal["best", "last"] = "best", device: torch.device | str = "cpu"
 ) -> Predictions:
-    """The predictions of a run's model, for inputs as `linrnn.tasks.files.read_new` gives them.
+    """The predictions of a run's model, for inputs as `linrnn.tasks.files.read_new` returns them; for a language model
+    the symbol that follows each text.
 
     Example:
         >>> run = linrnn.Run.open("runs/mine")
         >>> predict(run, linrnn.tasks.files.read_new("new.npz", run.description)).values
     """
     task, device = run.description, torch.device(device)
-    if task.kind == "language":
-        raise wrong_value("run", "targets to predict; `linrnn generate` continues a text", "one of language")
     model, objective = run.model(weights).to(device), run.objective(device)
     split = Split(new.inputs, new.lengths, np.zeros(len(new.inputs), dtype=np.int64))
     examples, size = Examples(task, split, device), run.recipe.training.batch_size
@@ -57,35 +57,41 @@ def predict(
     for start in range(0, len(examples), size):
         indices = torch.arange(start, min(start + size, len(examples)), device=device)
         inputs, lengths, _ = examples(indices)
-        said, anchors = objective.predictions(model(inputs, lengths=lengths)), examples.anchors(indices)
+        outputs, anchors = model(inputs, lengths=lengths), examples.anchors(indices)
+        if task.kind == "language":  # what follows the text
+            ends = -1 if lengths is None else lengths - 1
+            outputs = outputs[torch.arange(len(outputs), device=device), ends]
+        said = objective.predictions(outputs)
         parts.append((said if anchors is None else said.double() + anchors).float().cpu())
     values = torch.cat(parts).numpy()
     several = task.numeric_targets or task.kind == "multi-label"
     steps = None
-    if objective.stepwise:
+    if task.kind == "per-step":
         steps = np.full(len(values), values.shape[1]) if new.lengths is None else np.asarray(new.lengths)
     return Predictions(new.names, values, names_of(run), None if several else values.argmax(-1), steps)
 
 
 def names_of(run: Run) -> tuple[str, ...]:
-    """The names of classes, labels or target columns; numbers where they have none."""
+    """The names of classes, symbols, labels or target columns; numbers if there are no names."""
     task = run.description
+    if task.kind == "language" and task.vocabulary is not None:
+        return task.vocabulary
     return task.labels or tuple(str(i) for i in range(task.outputs))
 
 
 def generate(
     model: Model, vocabulary: Sequence[str], prompt: str, length: int, *, seed: int = 0, temperature: float = 1.0
 ) -> Iterator[str]:
-    """Symbols that continue a text, drawn one by one from what the model expects; the same for the same seed.
+    """Symbols that continue a text, drawn one by one from the model's probabilities; the same for the same seed.
 
     Args:
-        model: of language, in eval mode.
+        model: a language model in eval mode.
         vocabulary: its symbols.
-        prompt: the text to continue: characters, or where symbols are longer, symbols with spaces between them.
-        length: how many symbols to draw.
+        prompt: the text to continue: characters, or symbols separated by spaces if symbols are longer.
+        length: the number of symbols to draw.
         seed: of the draws.
-        temperature: 1 draws from the model's own probabilities; lower values prefer probable symbols, 0 takes the most
-            probable one.
+        temperature: 1 draws from the model's probabilities; lower values prefer probable symbols; 0 takes the most
+            probable symbol.
     """
     if not 0 <= temperature < float("inf"):
         raise wrong_value("temperature", "a number not below 0", temperature)
@@ -124,12 +130,12 @@ def known_part(prompt: str, vocabulary: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def separator(vocabulary: Sequence[str]) -> str:
-    """What stands between symbols: nothing between characters."""
+    """The separator of symbols: empty for characters."""
     return "" if all(len(symbol) == 1 for symbol in vocabulary if symbol != UNKNOWN) else " "
 
 
 def symbols_of(prompt: str, vocabulary: Sequence[str]) -> list[int]:
-    """The ids of the symbols of a prompt, at least one; a symbol that is not known is an error."""
+    """The ids of the symbols of a prompt, at least one; an unknown symbol is an error."""
     ids = {symbol: i for i, symbol in enumerate(vocabulary)}
     symbols = list(prompt) if separator(vocabulary) == "" else prompt.split()
     if not symbols:

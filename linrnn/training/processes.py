@@ -1,4 +1,4 @@
-"""One process or several: data-parallel training as `torchrun` starts it."""
+"""One process or several: data-parallel training, started by `torchrun`."""
 
 import inspect
 import os
@@ -17,18 +17,18 @@ from linrnn.util.errors import wrong_value
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among all; on its own it is the first of one."""
+    """This process among all; without torchrun it is the first of one."""
 
     rank: int = 0
     count: int = 1
 
     @property
     def first(self) -> bool:
-        """The one that evaluates and writes."""
+        """Whether this process evaluates and writes."""
         return self.rank == 0
 
     def device(self, wanted: str | None) -> torch.device:
-        """The one to run on; a GPU with a number becomes the current one, whose generator checkpoints hold."""
+        """The device of this process. A numbered GPU becomes the current GPU, whose generator checkpoints hold."""
         try:
             device = torch.device(wanted or ("cuda" if torch.cuda.is_available() else "cpu"))
         except RuntimeError as error:
@@ -51,7 +51,7 @@ class Processes:
         return batch.view(self.count, -1)[self.rank]
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Gradients are averaged over processes, and batch norm counts all of the batch."""
+        """Average gradients over processes, and let batch norm use the whole batch."""
         if self.count == 1:
             return model
         for module in model.modules():
@@ -60,7 +60,7 @@ class Processes:
         parallel: Any = nn.parallel.DistributedDataParallel
         names = inspect.signature(parallel).parameters
         sync = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"  # its older name
-        wrapped: nn.Module = parallel(model, **{sync: False})  # they are equal, and the first evaluates alone
+        wrapped: nn.Module = parallel(model, **{sync: False})  # buffers are equal, and the first evaluates alone
         return wrapped
 
     def mean(self, x: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ class Processes:
         return int(said)
 
     def any(self, flag: Any) -> bool:
-        """Whether any process says yes, so that all stop at the same step."""
+        """Whether the value is true in any process, so that all stop at the same step."""
         if self.count == 1:
             return bool(flag)
         said = torch.tensor(float(bool(flag)), device="cuda" if dist.get_backend() == "nccl" else "cpu")
@@ -97,7 +97,7 @@ def _count(gpus: int) -> str:
 
 @contextmanager
 def processes(device: str | None) -> Iterator[Processes]:
-    """All processes that torchrun started, joined for as long as this lasts; without torchrun just this one."""
+    """Context manager that joins all processes that torchrun started; without torchrun only this process."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield Processes()
         return

@@ -1,8 +1,9 @@
-"""What a run shows while it lasts: a progress bar, and TensorBoard events where they are asked for."""
+"""The display of a running training: a progress bar, and TensorBoard events if requested."""
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Any
 
@@ -18,18 +19,16 @@ REFRESH = 0.5  # seconds; reading a loss from the GPU makes it wait
 
 @contextmanager
 def waiting(words: str, *, quiet: bool) -> Iterator[None]:
-    """Say what takes so long, for as long as it does, on a terminal; nothing where `quiet`."""
+    """Context manager that shows a message with a spinner on a terminal; nothing if `quiet`."""
     if quiet:
         yield
         return
-    from rich.console import Console
-
-    with Console().status(words):
+    with _console().status(words):
         yield
 
 
 class Report:
-    """A progress bar with loss, the first metric on validation and speed; nothing where `quiet`."""
+    """A progress bar with loss, the first metric on validation and speed; nothing if `quiet`."""
 
     def __init__(self, run: Run, recipe: Recipe, metric: Metric, step: int, *, quiet: bool, tensorboard: bool) -> None:
         self.run, self.recipe, self.metric, self.quiet = run, recipe, metric, quiet
@@ -38,18 +37,12 @@ class Report:
         self.writer: Any = None
         self.make_writer = _tensorboard() if tensorboard else None
         if not quiet:
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+            from linrnn.training.bar import bar
 
-            self.bar = Progress(
-                TextColumn("[bold]{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("loss {task.fields[loss]}  validation {task.fields[metric]}  {task.fields[speed]}"),
-                TimeRemainingColumn(),
-            )
+            self.bar = bar(_console())
             name = f"{recipe.task}, {recipe.model.core}"
             total = recipe.training.steps
-            self.task = self.bar.add_task(name, total=total, completed=step, loss="-", metric="-", speed="")
+            self.task = self.bar.add_task(name, total=total, completed=step, loss="", validation="", speed="")
 
     def __enter__(self) -> "Report":
         self.started = time.perf_counter()
@@ -80,10 +73,20 @@ class Report:
     def evaluated(self, record: dict[str, Any]) -> None:
         if not self.quiet:
             words = f"{self.metric.words} {self.metric.text(record[self.metric.name])}"
-            self.bar.update(self.task, completed=record["step"], loss=f"{record['loss']:.3f}", metric=words)
+            self.bar.update(self.task, completed=record["step"], loss=f"{record['loss']:.3f}", validation=words)
         if self.writer is not None:
             for name in record.keys() - {"step"}:
                 self.writer.add_scalar(name, record[name], record["step"])
+
+
+def _console() -> Any:
+    """Where progress is shown; a notebook without ipywidgets shows the end only."""
+    from rich.console import Console
+
+    console = Console()
+    if console.is_jupyter and find_spec("ipywidgets") is None:  # rich would warn at every update
+        return Console(force_jupyter=False, force_terminal=False)
+    return console
 
 
 def _tensorboard() -> Any:

@@ -32,19 +32,19 @@ SECTIONS = {"model": dict, "task": dict, "objective": dict, "options": dict, "gi
 
 
 class Run:
-    """What a run leaves behind, and how to read it."""
+    """A run: a folder, and functions that read it."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
 
     @classmethod
     def create(cls, folder: str | os.PathLike[str], recipe: Recipe, about: Mapping[str, Any] | None = None) -> "Run":
-        """A new folder; one that holds anything already is an error, so that nothing is ever lost.
+        """Create the folder of a run; a folder with files is an error, so that no file is lost.
 
         Args:
             folder: of the run.
-            recipe: what is trained.
-            about: what `about_run` gave, and where the data is.
+            recipe: the recipe.
+            about: the result of `about_run`, and the path of the data.
         """
         run = cls(folder)
         run.check_new()
@@ -63,7 +63,7 @@ class Run:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> "Run":
-        """A folder that a run made before."""
+        """Open the folder of an existing run."""
         check_path("folder", folder)
         run = cls(folder)
         if not (run.folder / CONFIG).is_file():
@@ -91,7 +91,7 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from going on with this run meanwhile; however this one ends, the lock goes with it."""
+        """Context manager that keeps other processes from training this run; the lock ends with this process."""
         with locked(self.folder / CONFIG, f"run: expected one that nobody trains now, got {self.folder}"):
             yield
 
@@ -109,8 +109,8 @@ class Run:
 
     @property
     def about(self) -> dict[str, Any] | None:
-        """What run.json holds: the version of linrnn, the model's config, the task's description, the objective and
-        where the data was; None for runs of versions that wrote none."""
+        """The content of run.json: the version of linrnn, the model's config, the task's description, the objective and
+        the path of the data; None for runs of versions without run.json."""
         path = self.folder / ABOUT
         if not path.is_file():
             return None
@@ -134,11 +134,11 @@ class Run:
 
     @property
     def metric(self) -> Metric:
-        """What decided which weights are best; accuracy for runs of versions that knew nothing else."""
+        """The metric that decides which weights are best; accuracy for runs of the first versions."""
         return objectives.ACCURACY if self.about is None else self.objective().metrics[0]
 
     def objective(self, device: torch.device | str = "cpu") -> Objective:
-        """What was learned: the metrics, and what outputs mean."""
+        """The objective: the metrics, and the meaning of outputs."""
         chosen = dict((self.about or {}).get("objective", {}))
         try:
             if chosen.get("class_weights") is not None:
@@ -152,7 +152,7 @@ class Run:
         """The task with its examples, normalized as in training.
 
         Args:
-            data: where the examples are; None for where they were, or for a task that is known by name.
+            data: the path of the examples; None: the stored path, or a task that is known by name.
         """
         task, description = self._read(data), self.description
         if (what := difference(task, description)) is not None:
@@ -160,7 +160,7 @@ class Run:
         return normalized_as(task, description)
 
     def same_task(self, task: Task | None = None, data: str | os.PathLike[str] | None = None) -> Task:
-        """The very examples that the run was trained on, to go on with; others are an error."""
+        """The examples that the run was trained on, to resume it; other examples are an error."""
         task = self._read(data) if task is None else task
         known = (self.about or {}).get("checksum")
         if known not in (None, checksum(task)):
@@ -183,12 +183,13 @@ class Run:
 
     @property
     def summary(self) -> dict[str, Any] | None:
-        """None until the run has ended."""
+        """The content of summary.json; None until the run has ended."""
         path = self.folder / SUMMARY
         return read_json(path, "the summary of a run") if path.is_file() else None
 
     def model(self, weights: Literal["best", "last"] = "best") -> Model:
-        """The trained model, in eval mode on the CPU: with the weights best on validation, or the last ones.
+        """The trained model, in eval mode on the CPU: with the weights that are best on validation, or the last
+        weights.
 
         Example:
             >>> model = linrnn.Run.open("runs/mine").model()
@@ -208,7 +209,7 @@ class Run:
             raise ValueError(f"{self.folder / ABOUT}: expected the config of a model: {error}") from error
 
     def step(self, weights: Literal["best", "last"] = "best") -> int:
-        """How many steps these weights were trained for."""
+        """The number of training steps of these weights."""
         if weights not in ("best", "last"):
             raise unknown("weights", weights, ("best", "last"))
         steps = checkpoint.steps_in(self.checkpoints)
@@ -216,7 +217,7 @@ class Run:
             raise ValueError(f"run: expected at least one checkpoint in {self.checkpoints}, got none")
         if weights == "last":
             return steps[-1]
-        best = (self.summary or {}).get("best_step")  # the last step, where the best weights were lost
+        best = (self.summary or {}).get("best_step")  # the last step, if the best weights were lost
         if type(best) is not int:
             best = checkpoint.best_step(checkpoint.path_of(self.checkpoints, steps[-1]))
         if best == 0:
@@ -227,7 +228,7 @@ class Run:
         write(self.folder / SUMMARY, _json(summary))
 
     def metrics(self) -> list[dict[str, Any]]:
-        """One record for each evaluation; lines that are damaged are left out."""
+        """One record for each evaluation; damaged lines are skipped."""
         return [record for _, record in self._records(METRICS) if record is not None]
 
     def spectra(self) -> list[dict[str, Any]]:
@@ -241,7 +242,7 @@ class Run:
         self._append(SPECTRUM, {"step": step, "eigenvalues": eigenvalues})
 
     def log_start(self, step: int) -> None:
-        """Record in starts.jsonl from which step, when, and by which machine, versions and commit training began."""
+        """Record the start of training in starts.jsonl: step, time, machine, versions and commit."""
         self._append(STARTS, {"step": step, "time": datetime.now(UTC).isoformat(timespec="seconds"), **provenance()})
 
     def tidy(self) -> None:
@@ -251,9 +252,9 @@ class Run:
         (self.folder / LOCK).unlink(missing_ok=True)
 
     def forget_after(self, step: int) -> None:
-        """Drop the records of steps that will be repeated, and what a killed process left.
+        """Remove the records of steps that will be repeated, and what a killed process left.
 
-        A line that cannot be read is kept: whose it is, nobody knows.
+        Unreadable lines are kept, since their step is unknown.
         """
         self.tidy()
         for name in (METRICS, SPECTRUM):
@@ -261,7 +262,7 @@ class Run:
             write(self.folder / name, b"".join(line + b"\n" for line in kept))
 
     def _records(self, name: str) -> list[tuple[bytes, dict[str, Any] | None]]:
-        """The lines of a file and what they say; None for a line that is damaged."""
+        """The lines of a file and their content; None for a damaged line."""
         path = self.folder / name
         if not path.exists():
             return []
@@ -275,7 +276,7 @@ class Run:
 
 
 def load(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> Model:
-    """The model in a folder, in eval mode: the best weights of a run, or what `Model.save` wrote.
+    """The model in a folder, in eval mode: the best weights of a run, or a model that `Model.save` wrote.
 
     Example:
         >>> model = linrnn.load("runs/mine")

@@ -1,4 +1,4 @@
-"""How a run is carried out: device, compiler, precision, time. None of it is part of the recipe."""
+"""Settings of the machine: device, compiler, precision, time. They are not part of the recipe."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,15 +11,15 @@ from linrnn.util.types import check_fields
 
 @dataclass(frozen=True)
 class Settings:
-    """How a run is carried out; it does not change what is learned.
+    """Settings of the machine; they do not change what is learned.
 
     Attributes:
-        device: the GPU where there is one.
+        device: by default the GPU, if there is one.
         compile: on a GPU, use torch.compile, and record the whole step as one CUDA graph.
         precision: of activations on a GPU; weights are float32.
         quiet: show nothing.
         tensorboard: write TensorBoard events.
-        minutes: after which the run saves a checkpoint and stops; None to train to the end.
+        minutes: the time after which the run saves a checkpoint and stops; None: train to the end.
     """
 
     device: str | None = None

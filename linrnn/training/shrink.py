@@ -1,4 +1,4 @@
-"""A trained run with fewer states: each layer reduced, the model evaluated, and the result kept as a run of its own."""
+"""A trained run with fewer states: each layer is reduced, the model is evaluated, and the result is a new run."""
 
 import dataclasses
 import json
@@ -29,16 +29,16 @@ from linrnn.util.files import write
 from linrnn.util.provenance import provenance
 
 RECORD, PICTURE = "shrink.json", "shrink.png"
-FRACTIONS = (1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)  # of the states, in the picture
-KEPT = ("parameterization", "normalize", "bidirectional")  # options that the reduced layers take from the others
+FRACTIONS = (1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)  # shares of the states, in the picture
+KEPT = ("parameterization", "normalize", "bidirectional")  # options that the reduced layers keep
 
 
 class Shrunk(NamedTuple):
-    """A model with fewer states, and what it costs each layer."""
+    """A model with fewer states, and the error of each layer."""
 
     model: Model
     bounds: list[float]  # on the change of a layer's output, for an input of norm 1 in each direction
-    gains: list[float]  # the largest gain of each layer, before
+    gains: list[float]  # the largest gain of each original layer
 
 
 def shrink(model: Model, *, states: int | None = None, error: float | None = None, by: Method = "balanced") -> Shrunk:
@@ -47,7 +47,7 @@ def shrink(model: Model, *, states: int | None = None, error: float | None = Non
     Args:
         model: with cores LRU or S5.
         states: the number of complex states of each layer; or
-        error: the largest bound on the change of a layer's output, as a part of the layer's largest gain.
+        error: the largest bound on the change of a layer's output, relative to the layer's largest gain.
         by: `balanced` or `energy`, as in `linrnn.cores.reduction.reduce`.
 
     Example:
@@ -82,7 +82,7 @@ def layers(model: Model) -> list[LRU]:
 
 
 def settings_of(options: Mapping[str, Any], states: int, core: LRU) -> dict[str, Any]:
-    """The fields of a config or a recipe that change."""
+    """The changed fields of a config or a recipe."""
     kept = {name: value for name, value in options.items() if name in KEPT}
     if kept.get("normalize") == "fixed":
         kept["normalize"] = True
@@ -105,18 +105,18 @@ def shrink_run(
 ) -> Run:
     """A run with the best weights of another run, and fewer states.
 
-    With `finetune` the new run is at its start, to be trained by `linrnn.resume`; without, it has ended.
+    With `finetune` the new run is at step 0 and `linrnn.resume` trains it; without, it is finished.
 
     Args:
         run: to shrink.
         out: a new folder.
         states, error, by: as in `shrink`.
-        data: where the run's own data is, if not where it was.
+        data: the path of the run's data, if it has moved.
         finetune: the number of steps to train afterwards.
         learning_rate: of these steps; a tenth of the run's if None.
         picture: also draw the metric against the number of states, for both methods.
         examples: the validation examples for the picture; None for all.
-        report: called with what is done, how much of it, and of how much.
+        report: called with the name of the part, the steps done and the steps in all.
     """
     target = Run(out)
     target.check_new()
@@ -221,7 +221,7 @@ def _models(model: Model, by: Method, report: Callable[[str, int, int], None]) -
 
 
 def _summary(run: Run, made: Run, task: Task, record: Mapping[str, Any]) -> dict[str, Any]:
-    """The summary of a run that is not trained any further."""
+    """The summary of a run without further training."""
     after, first = record["metrics"]["after"], record["metric"]
     before = run.summary or {}
     return {
@@ -251,7 +251,7 @@ def _count(model: Model) -> int:
 
 
 def _stream_time(model: Model, steps: int = 300) -> float | None:
-    """The shortest time of a step of a stream, in microseconds; None for a model that does not stream."""
+    """The shortest time of a step of a stream, in microseconds; None if the model cannot stream."""
     if model.config.documents == 2 or any(block.core.bidirectional for block in model.blocks):
         return None
     channels, vocabulary = model.config.channels, model.config.vocabulary

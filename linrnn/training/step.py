@@ -1,4 +1,4 @@
-"""The training step and the prediction, as the machine runs them."""
+"""The training step and the prediction, compiled and captured where the device allows it."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,6 +12,7 @@ from linrnn.fast.capture import Captured
 from linrnn.model import Model
 from linrnn.objectives import Objective
 from linrnn.recipes import Training
+from linrnn.recurrence import backend
 from linrnn.training.augment import Augment
 from linrnn.training.average import Average
 from linrnn.training.data import Batches, Examples
@@ -19,7 +20,7 @@ from linrnn.training.processes import Processes
 from linrnn.training.settings import Settings
 from linrnn.util.threads import OneThread
 
-LOOKED_AT = 1 << 23  # examples of the first epochs, by which the length of packed rows is chosen
+LOOKED_AT = 1 << 23  # examples of the first epochs, which decide the length of packed rows
 
 
 class Rows(NamedTuple):
@@ -47,11 +48,11 @@ def steps_of(
     change: Augment = lambda inputs: inputs,
     rows: Rows | None = None,
 ) -> tuple[Callable[[Tensor], Tensor], Callable[..., Tensor]]:
-    """A function that trains on the examples of some indices and returns the loss, and a function that predicts.
+    """Two functions: one trains on the examples of some indices and returns the loss, one predicts.
 
     With `rows`, batches are packed.
     """
-    on_gpu = settings.compile and device.type == "cuda"
+    on_gpu = settings.compile and backend.captures(device)
     fast = group.wrap(accelerate(model, compile=on_gpu))
     mixed = settings.autocast(device)
     packed: dict[str, int] = {} if rows is None else {"packed_length": rows.steps}
@@ -94,13 +95,13 @@ def _captured(
     optimizer: torch.optim.Optimizer,
     others: Sequence[Tensor],
 ) -> Callable[[Tensor], Tensor]:
-    """The step as a CUDA graph. Its rehearsals leave weights, optimizer, generators and other tensors as they were."""
+    """The step as a CUDA graph. Its rehearsals do not change weights, optimizer, generators and other tensors."""
     generators = torch.get_rng_state(), torch.cuda.get_rng_state(indices.device)
     weights = {name: t.clone() for name, t in model.state_dict().items()}
     values = [tensor.clone() for tensor in others]
     fresh = not optimizer.state
     moments = {p: {key: t.clone() for key, t in state.items()} for p, state in optimizer.state.items()}
-    # three rehearsals: the first compiles, the second is free of what the first left
+    # three rehearsals: the first compiles, the second has no leftovers of the first
     captured = Captured(advance, indices, rehearsals=3, before_capture=optimizer.zero_grad)
     model.load_state_dict(weights)
     for tensor, value in zip(others, values, strict=True):
@@ -114,7 +115,7 @@ def _captured(
 
 
 def _captured_prediction(predict: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The prediction as a CUDA graph, which is captured when the first batch comes; all batches have its shape."""
+    """The prediction as a CUDA graph, captured at the first batch; all batches have its shape."""
     captured: list[Captured] = []
 
     @torch.no_grad()
@@ -128,7 +129,7 @@ def _captured_prediction(predict: Callable[..., Tensor]) -> Callable[..., Tensor
 
 
 def packed_rows(model: Model, examples: Examples, training: Training) -> Rows | None:
-    """Rows that every batch of the first epochs fits into; None if batches cannot be packed or it would save too
+    """Rows into which every batch of the first epochs fits; None if batches cannot be packed or packing saves too
     little. An epoch with a batch that does not fit is drawn again."""
     if examples.lengths is None or not packs(model):
         return None

@@ -1,4 +1,4 @@
-"""The packages that only some uses of linrnn need, and the extras that bring them."""
+"""The optional packages, and the extras that install them."""
 
 import importlib.util
 from collections.abc import Iterator
@@ -16,6 +16,8 @@ PACKAGES = {
     "onnxscript": "export",
     "huggingface_hub": "hub",
     "tensorboard": "tensorboard",
+    "torchrl": "agents",
+    "tensordict": "agents",
 }
 
 
@@ -25,7 +27,7 @@ class MissingPackageError(ModuleNotFoundError):
 
 @contextmanager
 def needed(what: str) -> Iterator[None]:
-    """Imports inside that fail for want of an extra raise an error that says what needs which package.
+    """Context manager in which the import of a missing extra raises an error that says what needs which package.
 
     Args:
         what: the subject of the message, such as "a picture".

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from linrnn.util.errors import wrong_value
 
-DAMAGE: tuple[type[Exception], ...] = (  # what libraries raise at damaged files; OSError is also the system's
+DAMAGE: tuple[type[Exception], ...] = (  # errors of libraries for damaged files; the system raises OSError too
     ValueError, TypeError, LookupError, ArithmeticError, EOFError, SyntaxError, RuntimeError, struct.error,
     zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, tokenize.TokenError,
 )  # fmt: skip
@@ -33,7 +33,7 @@ PART = ".linrnn-part"  # how the temporary files of `write` end
 def write(path: Path, data: bytes, *, new: bool = False) -> None:
     """Write a temporary file, then rename it: a reader finds the old file or the new file, whole.
 
-    With `new`, a file that is there already is a FileExistsError, and stays.
+    With `new`, an existing file stays, and is a FileExistsError.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}{PART}")
     with named(path):
@@ -55,7 +55,7 @@ def parts(folder: Path) -> list[Path]:
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Errors in here that name no file name this one: a full disk, a file that is larger than the memory."""
+    """Context manager that adds this file's name to errors without one: a full disk, a file larger than the memory."""
     try:
         yield
     except MemoryError as error:
@@ -70,11 +70,11 @@ def named(path: Path) -> Iterator[None]:
 def plain(path: Path, folder: Path | None = None) -> Path:
     """The path, if it is a plain file and, with all links followed, lies in the folder; otherwise ValueError.
 
-    A pipe is not opened, as it would wait for ever, and a link in a folder from elsewhere reads nothing outside.
+    A pipe is not opened, since reading would block, and a link in a foreign folder cannot read files outside of it.
     """
     try:
         mode = path.stat().st_mode
-    except (OSError, ValueError) as error:  # a link to nothing or to itself, or a name that no file can have
+    except (OSError, ValueError) as error:  # a dangling or circular link, or a name that no file can have
         raise wrong_value(str(path), "a file", f"none ({error})") from error
     if not stat.S_ISREG(mode):
         raise wrong_value(str(path), "a plain file", "a folder" if stat.S_ISDIR(mode) else "a pipe or a device")
@@ -84,7 +84,7 @@ def plain(path: Path, folder: Path | None = None) -> Path:
 
 
 def read_json(path: Path, expected: str) -> dict[str, Any]:
-    """The object in a JSON file; whatever else is there is a ValueError that names the file and what was expected."""
+    """The object in a JSON file. Anything else is a ValueError that names the file and what was expected."""
     try:
         with named(path):
             data = plain(path).read_bytes()
@@ -94,7 +94,7 @@ def read_json(path: Path, expected: str) -> dict[str, Any]:
 
 
 def json_object(text: bytes | str) -> dict[str, Any]:
-    """The object that JSON in UTF-8 says; anything else, and JSON nested a thousand deep, is a ValueError."""
+    """The object in JSON text (UTF-8). Anything else, and JSON nested a thousand levels deep, is a ValueError."""
     try:
         data = json.loads(text if isinstance(text, str) else text.decode("utf-8"))
     except RecursionError:
@@ -105,8 +105,8 @@ def json_object(text: bytes | str) -> dict[str, Any]:
 
 
 def sha256(tensors: Mapping[str, Tensor], *, about: Mapping[str, str] | None = None) -> str:
-    """The checksum of contiguous tensors on the CPU: their names, numbers and, with `about`, what is written beside
-    them, their dtypes and their shapes."""
+    """The checksum of contiguous tensors on the CPU: their names and numbers; with `about` also this text, their dtypes
+    and their shapes."""
     digest = hashlib.sha256()
     if about is not None:
         shapes = {name: (str(tensor.dtype), list(tensor.shape)) for name, tensor in tensors.items()}
@@ -120,7 +120,7 @@ def sha256(tensors: Mapping[str, Tensor], *, about: Mapping[str, str] | None = N
 def _move(temporary: Path, path: Path, new: bool) -> None:
     if new:
         try:
-            os.link(temporary, path)  # fails where the file exists, which a rename would replace
+            os.link(temporary, path)  # fails if the file exists, where a rename would replace it
         except FileExistsError:
             raise
         except OSError:  # a file system without links

@@ -1,4 +1,4 @@
-"""Saved models on the Hugging Face Hub: the model card, and what huggingface_hub moves up and down."""
+"""Saved models on the Hugging Face Hub: the model card, uploads and downloads."""
 
 import json
 import math
@@ -17,7 +17,7 @@ PAPER = "https://arxiv.org/abs/2303.06349"
 
 
 class OnHub:
-    """What a model does with the Hugging Face Hub, given its `config`, its `save` and `_saved_in`, which loads it."""
+    """Upload and download of a model, by its `config`, its `save` and `_saved_in`, which loads it."""
 
     config: Any
     save: Callable[[Path], None]
@@ -78,7 +78,7 @@ class OnHub:
             from huggingface_hub import ModelHubMixin, hf_hub_download
 
         class Download(ModelHubMixin):
-            def __init__(self) -> None:  # without **kwargs, to which the mixin would add the config
+            def __init__(self) -> None:  # no **kwargs: the mixin would add the config to them
                 self.folder = Path()
 
             @classmethod
@@ -104,7 +104,7 @@ class OnHub:
 
 
 def _card(name: str, config: Mapping[str, Any], metrics: Mapping[str, float], data: str | None) -> str:
-    """The text of a model card; with `data`, the Hub reads the results, too."""
+    """The text of a model card; with `data`, the Hub also reads the results."""
     core = str(config["core"])
     about: dict[str, Any] = {"library_name": "linrnn", "tags": ["linrnn", core, "recurrent-neural-network"]}
     if metrics and data is not None:

@@ -17,7 +17,7 @@ PATIENCE = 1.0  # seconds of compiling without a word
 
 
 def jit(function: F, **options: Any) -> F:
-    """Compile a function that holds no lock; options are those of `numba.njit`."""
+    """Compile a function, which then releases the interpreter lock; the options of `numba.njit`."""
     _announce()
     dispatcher = numba.njit(nogil=True, **options)(function)
     try:

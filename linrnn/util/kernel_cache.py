@@ -21,7 +21,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         except Exception as error:  # damaged bytes can raise any exception
             self._warn(error)
             with contextlib.suppress(Exception):
-                self.flush()  # the next process finds an empty index and files written anew
+                self.flush()  # the next process finds an empty index, and writes the files again
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:

@@ -14,7 +14,7 @@ PACKAGES = ("linrnn", "torch", "triton", "numba", "numpy", "jax")
 
 
 def provenance() -> dict[str, Any]:
-    """For the record beside a result."""
+    """Commit, machine and versions, for the record of a result."""
     return {"commit": commit(), "machine": machine(), "versions": versions()}
 
 
@@ -33,6 +33,12 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def version_line() -> str:
+    """What `linrnn --version` shows."""
+    found = versions()
+    return ", ".join(f"{name} {found[name]}" for name in ("linrnn", "torch", "python"))
 
 
 @functools.cache

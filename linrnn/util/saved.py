@@ -79,7 +79,7 @@ def _shared(weights: Mapping[str, Tensor]) -> dict[str, str]:
 
 
 def _share(model: nn.Module, shared: Mapping[str, str]) -> None:
-    """Make weights of these names one weight again: an optimizer counts it once."""
+    """Make the weights of these names one weight again, which an optimizer counts once."""
     for name, kept in shared.items():
         (owner, _, attribute), (source, _, same) = name.rpartition("."), kept.rpartition(".")
         setattr(model.get_submodule(owner), attribute, getattr(model.get_submodule(source), same))
@@ -89,29 +89,29 @@ def build_to_fit(build: Callable[[dict[str, Any]], M], config: dict[str, Any], w
     """The module that `build` makes of a config; a RuntimeError, before anything large is allocated, if the weights are
     not of its names and shapes."""
     largest = max((n for tensor in weights.values() for n in tensor.shape), default=0)
-    for name in SIZES:  # these take time and memory even on `meta`
+    for name in SIZES:  # these sizes take time and memory even on `meta`
         value, bound = config.get(name), len(weights) if name == "depth" else max(4 * largest, 4096)
         if type(value) is int and value > bound:
             raise RuntimeError(f"{name} = {value:,} is too large for them")
     try:
         with torch.device("meta"):
             sketch = build(config)
-    except (NotImplementedError, RuntimeError):  # a core of a user's own that cannot be built without numbers
+    except (NotImplementedError, RuntimeError):  # a user's core that cannot be built on the device `meta`
         return build(config)
     sketch.load_state_dict({name: tensor.to("meta") for name, tensor in weights.items()}, assign=True)
     return build(config)
 
 
 def _read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The weights, and what is written beside them but their checksum, which is compared."""
+    """The weights and the metadata in their file. Their checksum is compared, and left out."""
     try:
         with named(path), safetensors.safe_open(plain(path), "pt") as file:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is no dictionary
             about = dict(file.metadata() or {})
         known = about.pop("sha256", None)
-        # Earlier versions hold a checksum of names and numbers only, and files of others none.
+        # Earlier versions have a checksum of names and numbers only; files of other programs have none.
         if known != sha256(weights, about=about) and ("config" in about or known not in (None, sha256(weights))):
-            raise ValueError("its checksum is another, it is damaged")
+            raise ValueError("the checksum differs, so the file is damaged")
     except (safetensors.SafetensorError, ValueError, TypeError, RuntimeError) as error:
         raise ValueError(f"folder: expected the weights of {CONFIG} in {path}: {error}") from error
     return weights, about
@@ -142,12 +142,12 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _digest(path: Path) -> str:
-    """The checksum of a file; no text where there is none."""
+    """The checksum of a file; empty if there is none."""
     return hashlib.sha256(plain(path).read_bytes()).hexdigest() if path.exists() else ""
 
 
 def _alike(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Numbers of different precision in the highest one of them, as of published weights."""
+    """Weights of mixed precision, such as published weights, in the highest precision among them."""
     numbers = [tensor.dtype for tensor in weights.values() if tensor.is_floating_point()]
     widest = functools.reduce(torch.promote_types, numbers) if numbers else None
     return {name: tensor.to(widest) if tensor.is_floating_point() else tensor for name, tensor in weights.items()}

@@ -12,7 +12,7 @@ from linrnn.util.files import write
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours. The first is ours (the LRU), the second what it is compared with.
+# Okabe and Ito's colours. The first is for the LRU, the second for the alternative.
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, BLACK = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#000000",
 )  # fmt: skip
@@ -41,7 +41,7 @@ def spectra(
 ) -> "Figure":
     """Each block's eigenvalues at two times, complex arrays (N,).
 
-    Above, in the complex plane; below, the memory of each in steps, 1/ν for |λ| = exp(-ν), over its phase up to
+    Above, the complex plane; below, the memory of each eigenvalue in steps, 1/ν for |λ| = exp(-ν), over its phase up to
     `widest`·π.
     """
     figure, axes = subplots(2, len(now), width=max(2.4, 5 / len(now)), height=2.7, sharey="row")
@@ -62,7 +62,7 @@ def spectra(
 
 
 def save(figure: "Figure", path: Path) -> None:
-    """Write a PNG or SVG file at once, and make its folder where there is none."""
+    """Write a PNG or SVG file atomically, and make its folder if it does not exist."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = io.BytesIO()
     figure.savefig(data, format=path.suffix[1:])

@@ -1,9 +1,9 @@
-"""PyTorch's threads on a machine with other work: how they wait, and how many of them a small step gets.
+"""PyTorch's threads on a machine with other work: how they wait, and how many compute a small step.
 
-By default OpenMP's threads spin for some 15 ms when they wait for each other. Where cores are shared, a thread that
-spins takes the core from the thread that it waits for, and a step takes up to 150 times as long. So `import linrnn`
-sets OMP_WAIT_POLICY=PASSIVE, which PyTorch reads when it is loaded; `spin_less` is for programs that load it first.
-Threads that sleep take longer to wake up, so that small steps are faster in one thread.
+By default OpenMP's threads spin for some 15 ms when they wait for each other. Where cores are shared, a spinning thread
+can take the core of the thread that it waits for, and a step takes up to 150 times as long. So `import linrnn` sets
+OMP_WAIT_POLICY=PASSIVE, which PyTorch reads when it is loaded; `spin_less` is for programs that load it first. Threads
+that sleep take longer to wake up, so that small steps are faster in one thread.
 """
 
 import ctypes
@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-PROCESS = os.getpid()  # that imported linrnn; a fork has none of PyTorch's threads, and must not wait for them
-SMALL = 1 << 16  # numbers that go through a layer, up to which a second thread costs more time than it saves
+PROCESS = os.getpid()  # of the import; a fork has none of PyTorch's threads, and must not wait for them
+SMALL = 1 << 16  # the size of an input up to which a second thread costs more time than it saves
 
 
 class OneThread:
-    """Context manager in which PyTorch uses one thread, if so many numbers go through a layer are few."""
+    """Context manager in which PyTorch uses one thread, if the input of a layer has few numbers."""
 
     def __init__(self, numbers: int) -> None:
         self.numbers, self.before = numbers, 1

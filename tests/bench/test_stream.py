@@ -74,7 +74,7 @@ def test_rows_of_steps_on_a_cpu_are_relative_to_the_lru(monkeypatch: pytest.Monk
     singles = [f"layer: {name}" for name in layers]
     assert [(row["name"], row["H"], row["N"]) for row in rows] == [
         *((name, 6, 4) for name in names),
-        *((name, *sizes) for sizes in ((6, 4), (3, 2), (1, 1)) for name in singles),
+        *((name, *sizes) for sizes in ((12, 8), (6, 4), (3, 2), (1, 1)) for name in singles),
     ]
     for row in rows:
         first = next(other for other in rows if other["H"] == row["H"] and other["name"][:5] == row["name"][:5])

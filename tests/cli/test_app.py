@@ -127,11 +127,15 @@ MISTAKES = [
     pytest.param(["train", "--out", "{here}/full/file"], "out: expected a new or empty folder", id="file-for-a-folder"),
     pytest.param(["train", "--out", "{here}/full/file/run"], "Not a directory", id="unwritable-folder"),
     pytest.param(["train", "--resume", "{here}/none"], "expected the folder of a run", id="resume-nothing"),
-    pytest.param(["train", "tiny", "--resume", "{here}/none"], "--resume: expected alone", id="resume-and-task"),
-    pytest.param(["train", "--seed", "0", "--resume", "{here}/none"], "--resume: expected alone", id="resume-and-seed"),
+    pytest.param(
+        ["train", "tiny", "--resume", "{here}/none"], "--resume: expected no other choices", id="resume-and-task"
+    ),
+    pytest.param(
+        ["train", "--seed", "0", "--resume", "{here}/none"], "--resume: expected no other choices", id="resume-and-seed"
+    ),
     pytest.param(
         ["train", "--set", "training.steps=9", "--resume", "{here}/none"],
-        "--resume: expected alone",
+        "--resume: expected no other choices",
         id="resume-and-set",
     ),
     pytest.param(["eval", "{here}/none"], "expected the folder of a run", id="eval-nothing"),

@@ -83,6 +83,19 @@ def test_scan_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "JAX" not in said
 
 
+def test_scan_with_a_lam_for_each_step(tmp_path: Path) -> None:
+    path = tmp_path / "varying.json"
+    said = bench("scan", "--varying", "--device", "cpu", "--json", path)
+    rows = [row for row in record_of(path)["results"] if "baseline" not in row]
+    assert [row["numbers"] for row in rows] == ["complex"] * 4 + ["real"] * 4
+    for row in rows:
+        assert f"{row['share']:.0%}" in said
+    assert "real, float32" in said
+    result = CliRunner().invoke(cli.app, ["bench", "scan", "--varying", "--device", "cpu", "--out", "x.png"])
+    assert result.exit_code
+    assert "--out: expected no picture with --varying" in str(result.exception)
+
+
 def test_the_gpu_table_shows_bandwidth_share_and_baselines() -> None:
     rows = [
         {"name": "a", "shape": (1, 2, 3), "dtype": "float32", "pass": way, "reverse": reverse}

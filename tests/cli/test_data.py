@@ -239,7 +239,7 @@ def test_make_takes_sizes_and_a_seed() -> None:
 def test_make_goes_on_after_ctrl_c_and_keeps_the_old_task_till_then(capfd: pytest.CaptureFixture[str]) -> None:
     data("make", "toy", "--seed", "1")
     STOP_AT.append(5)
-    assert "stopped; the same command goes on where it stopped" in failure(capfd, "make", "toy", code=130)
+    assert "stopped; the same command continues" in failure(capfd, "make", "toy", code=130)
     assert Draft("toy", {"make": "toy", "version": 1, "seed": 0, "sizes": [6, 4, 2]}).done == {
         "examples": 5,
         "begun": 1,
@@ -255,7 +255,7 @@ def test_an_import_that_fails_changes_nothing(tmp_path: Path, capfd: pytest.Capt
     assert "got others" in failure(capfd, "import", "toy", tmp_path / "toy.tar.gz")
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["toy"]
     assert store.load("toy").source == "made, seed 0"
-    assert "toy: all files are as they were written" in data("verify", "toy")
+    assert "toy: all files match their checksums" in data("verify", "toy")
 
 
 def test_show_prints_tokens(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_show_draws_pixels(tmp_path: Path) -> None:
 
 def test_verify_names_the_damaged_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     data("make", "toy")
-    assert "toy: all files are as they were written" in data("verify", "toy")
+    assert "toy: all files match their checksums" in data("verify", "toy")
     assert "nothing to verify" in data("verify", "recall")
     path = tmp_path / "data" / "toy" / "test.inputs.npy"
     path.write_bytes(path.read_bytes()[:-1] + b"\x07")
@@ -356,7 +356,7 @@ def test_show_takes_the_options_of_a_table_and_a_text(tmp_path: Path) -> None:
     [
         (["show", "none.csv"], "none.csv: expected a file or a folder, got none there"),
         (["show", "book.txt", "--horizon", "3"], "horizon: expected for tables"),
-        (["show", "recall", "--horizon", "3"], "--horizon: expected only for a file of one's own, got recall"),
+        (["show", "recall", "--horizon", "3"], "--horizon: expected only for a file of your own, got recall"),
         (
             ["show", "s.csv", "--target", "prise"],
             "target: expected 'price' or 'load', got 'prise'; did you mean 'price'?",

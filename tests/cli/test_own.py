@@ -166,12 +166,12 @@ def test_killed_and_resumed_to_the_same_bits(tmp_path: Path) -> None:
 
 
 MISTAKES = [
-    (["train", "recall", "--target", "x"], "--target: expected only for a file of one's own, got recall"),
+    (["train", "recall", "--target", "x"], "--target: expected only for a file of your own, got recall"),
     (["train", "{here}/none.csv"], "none.csv: expected a file or a folder"),
     (["train", "{here}/data.csv", "--window", "9"], "target: expected one of the columns price, other"),
     (["train", "{here}/data.csv", "--target", "prise", "--window", "9", "--horizon", "2"], "did you mean 'price'?"),
     (["train", "{here}/data.csv", "--rate", "9", "--target", "price"], "rate: expected for folders of audio only"),
-    (["train", "{here}/data.csv", "--variant", "x"], "--variant: expected only for a task that has variants"),
+    (["train", "{here}/data.csv", "--variant", "x"], "--variant: expected only for a task with variants"),
     (["train", "{here}/data.npz", "--set", "training.loss=absolute"], "training.loss: expected None"),
     (["train", "{here}/data.npz", "--learning-rate", "-1"], "learning_rate: expected a number above 0"),
     (["train", "{here}/data.npz", "--patience", "0"], "patience: expected at least 1"),
@@ -190,7 +190,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("files")
     write(folder, "forecast")
     write(folder, "classification")
-    np.savez(folder / "text.npz", x=np.zeros(3))
+    np.savez(folder / "text.npz", a=np.zeros(3), b=np.zeros(3))
     return folder
 
 

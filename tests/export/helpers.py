@@ -24,6 +24,8 @@ def model(core: str = "lru", *, options: dict[str, Any] | None = None, **config:
         for block in made.blocks:
             torch.nn.init.normal_(block.mixing.bias)
             torch.nn.init.normal_(block.norm.bias)
+        if made.last_norm is not None:
+            torch.nn.init.normal_(made.last_norm.bias)
     return made.eval()
 
 

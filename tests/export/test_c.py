@@ -47,6 +47,7 @@ def outputs(path: Path, u: Tensor, width: int, name: str = "linrnn") -> Tensor:
 LAYER_NORM = {"norm": "layer", "mixing": "half_glu"}
 MODELS = [
     pytest.param({"core": "lru"}, id="lru"),
+    pytest.param({"last_norm": True}, id="last-norm"),
     pytest.param({"core": "s5", "vocabulary": 7, "pooling": "none", **LAYER_NORM}, id="s5-tokens"),
     pytest.param({"core": "s4d", "pooling": "last", **LAYER_NORM}, id="s4d"),
     pytest.param({"core": "dlr", "vocabulary": 5, "channels": 2, "pooling": "all"}, id="dlr-both-inputs"),
@@ -72,6 +73,14 @@ def test_a_layer(tmp_path: Path, layer: linrnn.Core) -> None:
     u = inputs(layer, 1, 60)
     assert relative_error(outputs(tmp_path / "layer.c", u[0], 5, "filter_1"), expected(layer, u)[0]) < 1e-5
     assert "linrnn_" not in (tmp_path / "layer.c").read_text()
+
+
+@needs_compiler
+def test_layers_in_the_place_of_a_gru(tmp_path: Path) -> None:
+    rnn = linrnn.nn.LRU(2, 6, num_layers=2, bias=False, batch_first=True, proj_size=3)
+    linrnn.export.c(rnn.to_model(), tmp_path / "rnn.c")
+    u = torch.randn(1, 60, 2)
+    assert relative_error(outputs(tmp_path / "rnn.c", u[0], 3), rnn(u)[0][0]) < 1e-5
 
 
 @needs_compiler

@@ -60,6 +60,7 @@ COMPILED = [pytest.param(False, id="exported"), pytest.param(True, id="compiled"
 def test_whole_sequences(tmp_path: Path, compiled: bool, config: dict[str, Any]) -> None:
     ours, path = model(**config), tmp_path / ("aot.pt2" if compiled else "model.pt2")
     linrnn.export.torch(ours, path, lengths=True, compiled=compiled)
+    assert compiled or b"forms.py" not in path.read_bytes()  # lines of code with the names of their folders
     cases = [(inputs(ours, b, n), torch.randint(1, n + 1, (b,))) for b, n in ((1, 1), (3, 2), (2, CHUNK), (2, 3000))]
     for came, (u, lengths) in zip(alone(tmp_path, path, cases), cases, strict=True):
         assert relative_error(came, ours(u, lengths=lengths)) < 1e-5

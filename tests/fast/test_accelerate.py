@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import linrnn
 from linrnn import recipes
-from linrnn.fast import Accelerated, accelerate, fused, packs, reason
+from linrnn.fast import Accelerated, accelerate, blocks, fused, packs, reason
 from linrnn.fast.kernels import ops
 from linrnn.fast.packing import packed_length
 from tests.fast.helpers import FORMULAS
@@ -100,6 +100,40 @@ def test_both_directions_over_padding(recipe: str, c: int, dropout: float, train
 @pytest.mark.parametrize("recipe", ["scifar", "text", "retrieval"])
 def test_the_last_step(recipe: str, padded: bool) -> None:
     assert_equal(small(recipe, pooling="last"), padded, compile=False)
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["causal", "bidirectional"])
+@pytest.mark.parametrize("recipe", ["scifar", "text"])
+def test_an_output_at_each_step(recipe: str, bidirectional: bool, padded: bool) -> None:
+    """Fused too; outputs at padding are arbitrary."""
+    model = small(recipe, pooling="none", options={"bidirectional": bidirectional})
+    inputs, lengths = batch(model, padded)
+    valid = torch.ones(inputs.shape[:2]) if lengths is None else (torch.arange(16) < lengths.unsqueeze(1))
+    results = []
+    for fuse in (False, True):
+        twin = copy.deepcopy(model)
+        fast = Accelerated(twin, compile=False, fuse=fuse, chunk=4)
+
+        def run(inputs: Tensor, lengths: Tensor | None, fast: Accelerated = fast) -> Tensor:
+            output: Tensor = fast(inputs, lengths=lengths)
+            return output * valid.unsqueeze(-1)
+
+        with patch.object(blocks, "run_block", wraps=blocks.run_block) as fused_block:
+            fast._block = fused_block
+            results.append(everything(twin, run, inputs, lengths))
+        assert fused_block.call_count == (3 if fuse else 0)
+    for one, other in zip(*results, strict=True):
+        assert relative_error(one, other) < 1e-9
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+def test_the_last_norm(padded: bool) -> None:
+    """Of the mean over whole sequences most gradients would be zero but for rounding: the norm takes the mean away."""
+    pooling = "mean" if padded else "last"
+    assert_equal(small("text", last_norm=True, pooling=pooling), padded, compile=False)
+    model = small("text", last_norm=True, dropout=0.0)
+    assert_equal(model, True, packed=56, compile=False)
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])

@@ -29,6 +29,7 @@ from tests.training.helpers import ROOT, assert_same_end, command, environment, 
 
 CORES = ("lru", "lru", "s5", "s4d", "dlr", "rnn", "gru", "lstm", "s4")
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+PATIENCE = 1800  # seconds for one process, on a busy machine
 MOST = 12  # interruptions of a run
 
 
@@ -70,7 +71,7 @@ def finish(folder: Path, arguments: list[str], draw: random.Random | None, count
             if process.poll() is None:
                 process.send_signal(number)
                 count[f"interrupted by {number.name}"] += 1
-        said = process.communicate(timeout=300)[1]
+        said = process.communicate(timeout=PATIENCE)[1]
         if process.returncode == 0:
             return
         allowed = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, 130}

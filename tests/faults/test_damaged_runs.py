@@ -162,7 +162,7 @@ def test_a_run_ends_without_its_best_checkpoint(stopped: Run, damage: str) -> No
     assert run.summary["best_step"] == 50
     assert "step-0000000" in run.summary["best_lost"]
     assert run.summary["validation"] == run.summary["test"]["best"] == 0.1
-    assert any("the last weights stand for the best ones" in str(warning.message) for warning in said)
+    assert any("the last weights are used instead" in str(warning.message) for warning in said)
     assert torch.equal(run.model().head.weight, run.model("last").head.weight)  # type: ignore[arg-type]
 
 

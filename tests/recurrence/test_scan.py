@@ -464,13 +464,7 @@ def test_errors_of_scan_planes(case: str) -> None:
         (TypeError, "initial: expected a tensor, got int", random(2, 5, 3), random(3), 0),
         (ValueError, r"u: expected shape .* got \(5, 3\)", random(5, 3), random(3), None),
         (TypeError, "lam: expected torch.complex128, as u, got torch.float32", random(2, 5, 3), torch.ones(3), None),
-        (
-            ValueError,
-            r"lam: expected shape \(3,\) or \(2, 5, 3\), a λ for each step, got \(4,\)",
-            random(2, 5, 3),
-            random(4),
-            None,
-        ),
+        (ValueError, r"lam: .* \(3,\) or \(2, 5, 3\), a λ for each step, got \(4,\)", random(2, 5, 3), random(4), None),
         (ValueError, r"initial: expected shape \(2, 3\), got \(3,\)", random(2, 5, 3), random(3), random(3)),
     ],
     ids=[

@@ -255,7 +255,7 @@ def test_errors() -> None:
     with pytest.raises(ValueError, match=message):
         linrnn.scan(z, z[:, 0])
     planes = torch.randn(2, 5, 2, 3)
-    with pytest.raises(TypeError, match=r"lam: expected torch.float32 beside u of type torch.bfloat16, got"):
+    with pytest.raises(TypeError, match=r"lam: expected torch.float32 for u of type torch.bfloat16, got"):
         linrnn.scan_planes(planes.bfloat16(), planes.bfloat16())
     with pytest.raises(ValueError, match=r"lam: expected shape \(2, 5, 2, 3\), got \(2, 4, 2, 3\)"):
         linrnn.scan_planes(planes, planes[:, :4])

@@ -46,6 +46,12 @@ def test_equals_the_model(
         assert relative_error(came, model(inputs)) < TOLERANCE[dtype]
 
 
+@pytest.mark.parametrize("norm", ["batch", "layer"])
+def test_the_last_norm(norm: str) -> None:
+    model = _model(torch.float64, channels=3, norm=norm, last_norm=True)
+    _check_steps(Stream(model), model, _inputs(model, 1), 1e-12)
+
+
 @pytest.mark.parametrize("batch", [1, 11])
 @pytest.mark.parametrize("core", [*CORES, "none"])
 def test_every_core(core: str, batch: int) -> None:
@@ -233,7 +239,7 @@ def test_a_token_outside_is_refused_and_changes_nothing(token: int) -> None:
 
 def test_no_copy_that_would_move_the_state_of_the_first() -> None:
     stream = Stream(_model(torch.float32, channels=3))
-    with pytest.raises(TypeError, match="Stream: expected no copy; make another"):
+    with pytest.raises(TypeError, match="Stream: expected no copy; make a new Stream"):
         copy.deepcopy(stream)
 
 

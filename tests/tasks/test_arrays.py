@@ -1,11 +1,15 @@
 """Arrays of one's own as tasks: what comes out is what NumPy says, and what is wrong is an error that says where."""
 
 import json
+import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -13,6 +17,7 @@ from numpy.typing import NDArray
 import linrnn
 from linrnn.tasks import restore_description, task_description
 from linrnn.tasks.arrays import statistics
+from linrnn.tasks.arrays.inputs import open_array
 from linrnn.tasks.arrays.rows import Rows, blocks, overlapping, parts, take
 from linrnn.tasks.base import KINDS, SPLITS, Task
 
@@ -208,6 +213,76 @@ def test_splits_that_were_chosen() -> None:
     assert not np.array_equal(again.train.inputs, other.train.inputs)
 
 
+PARTS = np.array(["train"] * 11 + ["val"] * 4 + ["test"] * 5)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        PARTS,
+        PARTS.astype(object),
+        PARTS.tolist(),
+        np.array([0] * 11 + [1] * 4 + [2] * 5),
+        {"train": slice(11), "dev": range(11, 15), "test": torch.arange(15, 20)},
+        [range(11), [11, 12, 13, 14], np.arange(20) >= 15],
+    ],
+    ids=["names", "objects", "a list", "numbers", "slices", "three lists"],
+)
+def test_forms_of_splits(given: Any) -> None:
+    task = Task.from_arrays(FLOATS, CLASSES, kind="classification", splits=given)
+    for name, rows in zip(SPLITS, (slice(11), slice(11, 15), slice(15, 20)), strict=True):
+        np.testing.assert_array_equal(getattr(task, name).inputs, FLOATS[rows])
+
+
+def test_splits_by_fractions_and_without_validation() -> None:
+    task = Task.from_arrays(FLOATS, CLASSES, kind="classification", splits=(0.5, 0.25, 0.25), by_time=True)
+    assert [len(getattr(task, name)) for name in SPLITS] == [10, 5, 5]
+    np.testing.assert_array_equal(task.test.inputs, FLOATS[15:])
+    two = {"train": range(10), "test": range(10, 20)}
+    ordered = Task.from_arrays(FLOATS, CLASSES, kind="classification", splits=two, by_time=True)
+    np.testing.assert_array_equal(ordered.validation.inputs, FLOATS[9:10])
+    mixed = Task.from_arrays(FLOATS, CLASSES, kind="classification", splits=two, fractions=(0.4, 0.4, 0.2))
+    assert [len(getattr(mixed, name)) for name in SPLITS] == [5, 5, 10]
+    assert set(mixed.train.inputs[:, 0, 0]) | set(mixed.validation.inputs[:, 0, 0]) == set(FLOATS[:10, 0, 0])
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        torch.tensor(FLOATS, requires_grad=True),
+        torch.tensor(FLOATS, dtype=torch.float64),
+        [torch.tensor(row, requires_grad=True) for row in FLOATS],
+        FLOATS.astype(np.longdouble),
+    ],
+    ids=["gradient", "float64", "a list", "long double"],
+)
+def test_tensors_and_other_floats(inputs: Any) -> None:
+    task = Task.from_arrays(inputs, torch.tensor(CLASSES), torch.full((20,), 6.0), kind="classification", by_time=True)
+    np.testing.assert_array_equal(every(task, "inputs"), FLOATS)
+    half = Task.from_arrays(torch.tensor(FLOATS).bfloat16(), CLASSES, kind="classification", by_time=True)
+    np.testing.assert_allclose(every(half, "inputs"), FLOATS, rtol=0.01)
+
+
+def test_columns_of_text_and_lengths_of_a_list() -> None:
+    """A column of pandas holds its text as Python objects."""
+    names = np.array(["ab"[i % 2] for i in CLASSES], object)
+    task = Task.from_arrays(FLOATS, names, kind="classification")
+    assert task.labels == ("a", "b")
+    rows = [row[: 2 + i % 3] for i, row in enumerate(FLOATS)]
+    padded = Task.from_arrays(rows, CLASSES, [len(row) for row in rows], kind="classification")
+    assert padded.train.lengths is not None
+
+
+def test_a_missing_class_is_never_made_up() -> None:
+    targets = changed(CLASSES.astype(float), (3, np.nan))
+    task = Task.from_arrays(FLOATS, targets, kind="classification", missing="drop", by_time=True)
+    assert every(task, "targets").tolist() == np.delete(CLASSES, 3).tolist()
+    assert task.missing == "targets: 1 missing or infinite, the first nan at example 3"
+    many = changed(TARGETS["multi-label"].astype(float), ((3, 1), np.nan))
+    labels = Task.from_arrays(FLOATS, many, kind="multi-label", missing="mean", by_time=True)
+    assert len(every(labels, "targets")) == 19
+
+
 def test_a_channel_without_variance_is_only_centered() -> None:
     inputs = changed(FLOATS, ((..., 1), 0.1))
     task = Task.from_arrays(inputs, CLASSES, kind="classification")
@@ -261,7 +336,10 @@ MISTAKES: list[Any] = [
     ({"lengths": [6] * 19}, ValueError, r"lengths: expected shape \(20,\), one for each example, got \(19,\)"),
     ({"lengths": [*[6] * 19, 7]}, ValueError, "lengths: expected from 1 to 6, .*, got 7 at example 19"),
     ({"lengths": [0, *[6] * 19]}, ValueError, "lengths: expected from 1 to 6, .*, got 0 at example 0"),
-    ({"lengths": [5.0] * 20}, TypeError, "lengths: expected integers, got float64"),
+    ({"lengths": [5.5] * 20}, TypeError, "lengths: expected integers, got float64"),
+    ({"targets": changed(CLASSES, (7, 10**9))}, ValueError, "fewer than the 20 targets.* got 1,000,000,000 at"),
+    ({"targets": [0, 1, np.nan, *[1] * 17]}, ValueError, "targets: .* got 1 missing .* nan at example 2; miss"),
+    ({"inputs": {"a": 1}}, TypeError, "inputs: expected an array of numbers, got a dict"),
     ({"targets": A_LABEL, "labels": "abc"}, ValueError, "targets: expected classes from 0 to 2, got 7 at example 12"),
     ({"targets": A_LABEL - 8, "labels": "abc"}, ValueError, "targets: expected classes from 0 to 2, got -8 at .* 0"),
     ({"targets": CLASSES - 1}, ValueError, "targets: expected classes from 0 to 1, got -1 at example 0"),
@@ -305,7 +383,11 @@ MISTAKES: list[Any] = [
     ({"kind": "forecast", "targets": CLASSES}, ValueError, r"targets: expected shape \(examples, horizon, outputs\)"),
     ({"kind": "per-step"}, ValueError, r"targets: expected shape \(20, 6, ...\), those of the inputs, got \(20,\)"),
     ({"kind": "per-step", "targets": TOKENS, "labels": "abc"}, ValueError, r"got \d at example \d+, step \d"),
-    ({"splits": {"train": [1], "test": [2]}}, ValueError, "splits: .* got none for validation"),
+    ({"splits": {"train": [1], "test": [2]}}, ValueError, r"splits: .* for validation, .* got train \(1,\) alone"),
+    ({"splits": {"train": [1, 2], "validation": [3]}}, ValueError, "splits: .* got none for test"),
+    ({"splits": {"train": [1], "val": [2], "dev": [3], "test": [4]}}, ValueError, "splits: .* for validation once"),
+    ({"splits": ["train"] * 19 + ["tset"]}, ValueError, "splits: .* got 'tset'; did you mean 'test'"),
+    ({"splits": (0.5, 0.5, 0.5)}, ValueError, "fractions: expected three parts above 0 that sum to 1"),
     ({"splits": {"trian": [1]}}, ValueError, "splits: .* got 'trian'; did you mean 'train'"),
     ({"splits": {"train": [1], "validation": [2], "test": []}}, ValueError, "splits: .* for test, got none"),
     ({"splits": {"train": [1], "validation": [2], "test": [20]}}, ValueError, r"splits\['test'\]: .* got 20"),
@@ -314,7 +396,7 @@ MISTAKES: list[Any] = [
     ({"splits": {"train": [1.5], "validation": [2], "test": [3]}}, TypeError, "indices of examples, got float64"),
     ({"splits": (20, 1, 1)}, ValueError, r"splits: .* at most 20 together, got \(20, 1, 1\)"),
     ({"splits": (18, 0, 1)}, ValueError, "splits: expected at least 1 each"),
-    ({"splits": (18, 1)}, TypeError, "splits: expected three numbers"),
+    ({"splits": (18, 1)}, ValueError, r"splits: expected .* or three numbers, got int64 of shape \(2,\)"),
     ({"fractions": (0.9, 0.1, 0.1)}, ValueError, "fractions: expected three parts above 0 that sum to 1"),
     ({"name": ""}, TypeError, "name: expected text"),
     ({"fractions": "abc"}, TypeError, "fractions: expected three numbers, got 'abc'"),
@@ -374,7 +456,7 @@ def test_fields_that_do_not_fit_together(fields: dict[str, Any], message: str) -
 
 def test_a_mapped_array_is_neither_read_nor_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save(tmp_path / "inputs.npy", FLOATS)
-    mapped = np.load(tmp_path / "inputs.npy", mmap_mode="c")
+    mapped = open_array(tmp_path / "inputs.npy")
     task = Task.from_arrays(mapped, CLASSES, kind="classification")
     under, rows = parts(task.train.inputs)
     assert isinstance(under, np.memmap)
@@ -391,6 +473,32 @@ def test_a_mapped_array_is_neither_read_nor_copied(tmp_path: Path, monkeypatch: 
     found = Task.from_arrays(tokens, CLASSES, kind="classification", by_time=True).train.inputs
     assert isinstance(found, np.memmap)
     assert found.dtype == np.int16
+
+
+BIG = """
+import resource, sys
+import numpy as np
+import linrnn
+inputs = linrnn.tasks.arrays.inputs.open_array(sys.argv[1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+task = linrnn.Task.from_arrays(inputs, np.arange(len(inputs)) % 2, kind="classification")
+examples = linrnn.training.data.Examples(task, task.train, linrnn.training.data.torch.device("cpu"))
+for batch in linrnn.training.data.torch.arange(len(task.train)).split(50):
+    examples(batch)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.slow
+def test_a_pass_over_a_large_file_takes_little_memory(tmp_path: Path) -> None:
+    """A sparse file of 2 GB: neither its statistics nor an epoch holds a quarter of it, counted with mapped pages."""
+    path, shape = tmp_path / "inputs.npy", (2000, 125_000, 2)
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        file.truncate(file.tell() + 4 * math.prod(shape))
+    np.lib.format.open_memmap(path, mode="r+")[::7, :10] = np.random.default_rng(0).normal(size=(286, 10, 2))
+    done = subprocess.run([sys.executable, "-c", BIG, str(path)], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 500_000, "in kB"
 
 
 def test_rows_are_those_of_the_array() -> None:

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linrnn import objectives
 from linrnn.model import Model, ModelConfig
 from linrnn.training import Run, checkpoint, resume
 from linrnn.training.checkpoint import Progress, path_of, steps_in
@@ -50,7 +51,7 @@ def advance(model: Model, optimizer: torch.optim.Optimizer) -> None:
 def test_round_trip(tmp_path: Path, core: str, steps: int) -> None:
     """All that training needs comes back to the last bit, so that both go on alike."""
     model, optimizer, losses = setup(core, steps=steps)
-    progress = Progress(step=7, seconds=1 / 3, best_step=5, best=0.1 + 0.2, stale=3)
+    progress = Progress(step=7, seconds=1 / 3, best_step=5, best=0.1 + 0.2, stale=3, loss=0.7)
     checkpoint.save(tmp_path, model, optimizer, progress, losses)
     drawn = torch.rand(3)
 
@@ -259,3 +260,14 @@ def test_weights_alone(tmp_path: Path) -> None:
 
 def files(run: Run) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
+
+
+def test_the_loss_chooses_among_equal_values() -> None:
+    progress = Progress()
+    for step, (value, loss) in enumerate([(0.8, 0.5), (1.0, 0.6), (1.0, 0.7), (1.0, 0.4), (0.9, 0.1)], start=1):
+        progress.step = step
+        progress.count(value, objectives.ACCURACY, loss)
+    assert (progress.best_step, progress.best, progress.stale, progress.loss) == (4, 1.0, 1, 0.4)
+    earlier = Progress(step=6, best_step=3, best=0.5)  # its loss is not known
+    earlier.count(0.5, objectives.ACCURACY, 0.0)
+    assert earlier.best_step == 3

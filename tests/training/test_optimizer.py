@@ -40,6 +40,8 @@ RECURRENT: dict[str, dict[str, Any]] = {  # of each core's options, the names of
     "s5": {"core": "s5", "names": {"a_re_log", "a_im", "delta_log", "B"}},
     "s4": {"core": "s4", "names": {"a_re_log", "a_im", "p", "delta_log", "B"}},
     "dlr": {"core": "dlr", "names": {"nu_log", "theta", "B"}},
+    "rglru": {"core": "rglru", "names": {"Lambda", "W_r", "b_r", "W_i", "b_i", "B"}},
+    "mingru": {"core": "mingru", "names": {"W_z", "b_z", "W_h", "b_h"}},
 }
 
 
@@ -62,6 +64,17 @@ def test_groups_by_name(case: str) -> None:
     assert set(slow) == {f"blocks.{i}.core.{name}" for i in range(2) for name in RECURRENT[case]["names"]}
     assert {"encoder.weight", "head.weight", "blocks.0.core.C", "blocks.1.core.D", "blocks.0.norm.bias"} <= set(decayed)
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0, TRAINING.weight_decay]
+
+
+@pytest.mark.parametrize("core", ["lru", "s5"])
+def test_B_at_the_full_rate(core: str) -> None:
+    model = model_of(core)
+    groups = make_optimizer(model, replace(TRAINING, slow_B=False)).param_groups
+    slow, decayed = ({id(p) for p in group["params"]} for group in groups)
+    inputs = {id(p) for name, p in model.named_parameters() if name.endswith("core.B")}
+    assert len(inputs) == 2
+    assert inputs <= decayed
+    assert slow == {id(p) for p in model.recurrent_parameters()} - inputs
 
 
 @pytest.mark.parametrize("step", [0, 20, 57, 100])

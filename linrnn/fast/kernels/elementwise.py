@@ -97,7 +97,7 @@ def moments(x: Tensor, near: Tensor, valid: Tensor | None) -> Tensor:
 
 
 def _tile(kernel: str, like: Tensor) -> Tile:
-    """The tile of a kernel, for (batch, length, H): not so wide that a block of features is partly empty."""
+    """The tile of a kernel, for (batch, length, H), narrow enough that no block of features is partly empty."""
     tile, H = TILES[kernel], like.shape[2]
     columns = min(tile.columns, max(64, H & -H))
     rows = tile.rows * tile.columns // columns
@@ -105,7 +105,7 @@ def _tile(kernel: str, like: Tensor) -> Tile:
 
 
 def _parts(x: Tensor, tile: Tile, sums: int, columns: int) -> Tensor:
-    """Room for what the programs that take some steps of (batch, length, ...) add up."""
+    """Memory for the partial sums of programs that take some steps of (batch, length, ...)."""
     return x.new_empty(x.shape[0] * triton.cdiv(x.shape[1], tile.steps), sums, columns, dtype=torch.float32)
 
 
@@ -279,7 +279,8 @@ def _place(length, H: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr):
 
 @triton.jit
 def _rows(b, first, length, column, H: tl.constexpr, ROWS: tl.constexpr):
-    """The number of each step among those of all sequences, which are there, also by feature, and where in memory."""
+    """For steps k of sequence b: their numbers among the steps of all sequences, which of them exist, the same by
+    feature, and their places in memory."""
     row = tl.arange(0, ROWS)[:, None]
     here = row < length - first
     k = b * length + first
@@ -323,7 +324,7 @@ def _first_step(
     x, g, h, b_v, b_gate, mask, segment, length, column, H: tl.constexpr, HALF: tl.constexpr, MASK: tl.constexpr,
     SEGMENT: tl.constexpr,
 ):  # fmt: skip
-    """The first step of the first sequence. Every program computes it anew: a kernel of its own would take longer."""
+    """The first step of the first sequence. Every program computes it again: a separate kernel would take longer."""
     k, here, inside, at = _rows(0, 0, length, column, H, 1)
     own = _own(mask, 0, column, H, MASK, SEGMENT)
     return _add_glu(x, g, h, b_v, b_gate, mask, segment, own, k, here, inside, at, column, H, HALF, MASK, SEGMENT)
@@ -340,7 +341,7 @@ def _add_moments(total, square, x, near, valid, k, here, inside, VALID: tl.const
 
 @triton.jit
 def _own(mask, b, column, H: tl.constexpr, MASK: tl.constexpr, SEGMENT: tl.constexpr):
-    """Dropout's factors of sequence b, if they are not by step."""
+    """Dropout's factors of sequence b, unless each step has its own."""
     own = 1.0
     if MASK and not SEGMENT:
         own = _vector(mask + b * H + column, column < H)
@@ -382,8 +383,8 @@ def _sigmoid(x):
 def _normal(z, kind: tl.constexpr):
     """The normal distribution function Φ(z), to 1e-7 or in half precision to 1e-5, and its density φ(z).
 
-    Φ by formulas 26.2.17 and 26.2.16 of Abramowitz and Stegun, which share the exponential; erf would cost more than
-    the memory.
+    Φ by formulas 26.2.17 and 26.2.16 of Abramowitz and Stegun, which share the exponential; erf would take longer than
+    the memory traffic.
     """
     phi = _exp2(-0.7213475204444817 * z * z - 1.3257480647361595)  # exp(-z²/2) / √2π
     if kind == tl.float32:
@@ -398,7 +399,8 @@ def _normal(z, kind: tl.constexpr):
 
 @triton.jit
 def _exp2(x):
-    """2^x, zero below the smallest normal number: to get those right would take three more instructions."""
+    """2^x, zero where the result is below the smallest normal number: exact results there would take three more
+    instructions."""
     if ASSEMBLY:
         return tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
     return tl.exp2(x)

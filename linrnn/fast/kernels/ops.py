@@ -44,13 +44,13 @@ def glu_skip_moments(
 def glu_skip_backward(
     grad: Tensor, g: Tensor, b: Tensor, h: Tensor | None, mask: Tensor | None, segment: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of g, b and h, the last empty without h; the gradient of x is the incoming one."""
+    """The gradients of g, b and h (empty without h); the gradient of x is the incoming gradient."""
     return _kernels().glu_skip_backward(grad, g, b, h, mask, segment)  # type: ignore[no-any-return]
 
 
 @torch.library.custom_op("linrnn::moments", mutates_args=())
 def moments(x: Tensor, near: Tensor, known: Tensor | None, valid: Tensor | None) -> Tensor:
-    """The sums over valid steps of x - near and of its square, (2, H): `known`, or else from a pass over x.
+    """The sums over valid steps of x - near and of its square, (2, H): `known`, or computed in a pass over x.
 
     The gradient reaches x in both cases.
     """
@@ -115,7 +115,8 @@ def _glu_skip_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 
 def _glu_skip_moments_backward(ctx: Any, grad: Tensor, *_of_moments: object) -> tuple[Tensor | None, ...]:
-    """The moments have no gradient here: the norm that uses them has it, through `moments` with these as known."""
+    """The moments have no gradient here: the norm that uses them computes it, through `moments` with these as
+    `known`."""
     return *_glu_skip_backward(ctx, grad), None
 
 

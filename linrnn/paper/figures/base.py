@@ -1,4 +1,4 @@
-"""What every experiment gives: its findings, the numbers behind them, and a picture."""
+"""The result of every experiment: its findings, their numbers, and a picture."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim of the paper, what was measured, in words, and whether it holds."""
+    """A claim of the paper, the measurement in words, and whether the claim holds."""
 
     claim: str
     measured: str
@@ -20,11 +20,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Result:
-    """What an experiment found.
+    """The result of an experiment.
 
     Attributes:
         findings: claim by claim.
-        numbers: what is behind them and the picture, as plain lists and numbers, for JSON.
+        numbers: the data of the findings and the picture, as plain lists and numbers, for JSON.
         figure: the picture.
         frames: more pictures of the same size, for an animation that starts with `figure`.
     """
@@ -42,8 +42,8 @@ class Experiment(Protocol):
         """Compute the numbers, check the claims and draw the picture.
 
         Args:
-            quick: take seconds instead of minutes: fewer and smaller runs, with the same claims checked.
-            seed: of everything random.
-            progress: called with what is done and how much of it.
+            quick: take seconds instead of minutes: fewer and smaller runs; the same claims are checked.
+            seed: of all random draws.
+            progress: called with the name of the part, the steps done and the steps in all.
         """
         ...

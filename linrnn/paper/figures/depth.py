@@ -12,7 +12,7 @@ from linrnn.training.run import SPECTRUM, Run
 from linrnn.util import style
 from linrnn.util.errors import wrong_value
 
-FRAMES = 16  # at most: more would make large files
+FRAMES = 16  # the most frames: more would make large files
 
 
 def run_on(run: Path, *, progress: Progress) -> Result:

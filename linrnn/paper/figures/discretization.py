@@ -45,7 +45,7 @@ def zoh(a: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def multipliers(a: Tensor, delta: Tensor) -> dict[str, Tensor]:
-    """What the input of each state is multiplied by: nothing, Δ, ZOH's factor, or γ = sqrt(1 - |λ|²)."""
+    """The multiplier of each state's input: 1, Δ, ZOH's factor, or γ = sqrt(1 - |λ|²)."""
     a, delta = torch.broadcast_tensors(a, delta)
     gamma = spectrum.gamma(-a.real * delta)
     return {"none": torch.ones_like(delta), "delta": delta, "zoh": zoh(a, delta)[1], "gamma": gamma}
@@ -82,8 +82,9 @@ def _lin_claim() -> Finding:
 
 
 def _link_claim(delta: Tensor, ring: Tensor) -> Finding:
-    """For each state, over all Δ: how closely log θ follows log ν. S4D: θ/ν is 2πn, whatever Δ; the LRU: no link."""
-    lam, _ = zoh(spectrum.s4d(10, "lin")[1:], delta)  # the first has phase 0, later ones turn by more than π
+    """For each state, over all Δ: how closely log θ follows log ν. S4D: θ/ν is 2πn for every Δ; the LRU:
+    independent."""
+    lam, _ = zoh(spectrum.s4d(10, "lin")[1:], delta)  # the first has phase 0, later phases exceed π
     tied = [_correlation(state.angle(), -state.abs().log()) for state in lam.T]
     free = _correlation(ring.angle() % (2 * math.pi), -ring.abs().log())
     return Finding(
@@ -110,8 +111,8 @@ def _first_order_claim() -> Finding:
 def _gains(quick: bool, progress: Progress) -> dict[str, Any]:
     """How large the states get, by Δ and multiplier: the formulas, and measured by running the recurrence.
 
-    peak: |x| for the worst input with |u_k| = 1, which turns with λ: Σ|λ|^j = 1/(1 - |λ|) times the multiplier.
-    noise: the root mean square of |x| for white noise of variance 1: 1/sqrt(1 - |λ|²) times the multiplier.
+    peak: |x| for the worst input with |u_k| = 1, which has the phases of λ^k: Σ|λ|^j = 1/(1 - |λ|) times the
+    multiplier. noise: the root mean square of |x| for white noise of variance 1: 1/sqrt(1 - |λ|²) times the multiplier.
     """
     n, batch = (8, 2) if quick else (32, 8)
     a = spectrum.s4d(n, "lin")
@@ -130,7 +131,8 @@ def _gains(quick: bool, progress: Progress) -> dict[str, Any]:
                 values = {name: x * b.abs() for name, b in multipliers(a, delta).items()}
                 into[kind].append({name: v.tolist() for name, v in values.items()})
     progress("states", len(step_sizes), len(step_sizes))
-    # Of |x|² under noise, over T = 10/Δ steps: it forgets as |λ|² = exp(-Δ), so T steps count as T·Δ/2 = 5 free ones.
+    # Of |x|² under noise, over T = 10/Δ steps: it decays with |λ|² = exp(-Δ), so T steps count as T·Δ/2 = 5 independent
+    # steps.
     error = math.sqrt(1 / (5 * batch * n))
     return {"step_sizes": step_sizes.tolist(), "formula": formula, "measured": measured, "noise_error": error}
 
@@ -151,7 +153,9 @@ def _gain_claims(gains: dict[str, Any]) -> list[Finding]:
     def largest(kind: str, name: str) -> np.ndarray[Any, Any]:
         return np.array([max(values[name]) for values in gains["measured"][kind]])
 
-    def rms(name: str) -> np.ndarray[Any, Any]:  # over states: each alone is a noisy estimate, the largest a biased one
+    def rms(
+        name: str,
+    ) -> np.ndarray[Any, Any]:  # over states, since the largest is biased
         return np.array([np.sqrt(np.mean(np.square(values[name]))) for values in gains["measured"]["noise"]])
 
     bare, with_delta, with_gamma = largest("peak", "none"), largest("peak", "delta"), rms("gamma")
@@ -248,6 +252,6 @@ def _draw_gains(ax: Any, gains: dict[str, Any], kind: str, title: str) -> None:
 
 
 def _band(ax: Any, x: Any, states: Any, label: str, colour: str) -> None:
-    """The median over states as a line, and from the least to the most as a band."""
+    """The median over states as a line, and the minimum to the maximum as a band."""
     ax.plot(x, np.median(states, axis=0), color=colour, label=label)
     ax.fill_between(x, states.min(axis=0), states.max(axis=0), color=colour, alpha=0.2, linewidth=0)

@@ -33,7 +33,7 @@ R_MAX = (0.6, 0.8, 0.95, 0.99, 0.999)
 RINGS = [(r_min, r_max) for r_min in R_MIN for r_max in R_MAX if r_min < r_max]
 INPUTS = ("constant", "white noise")
 H = 16  # inputs
-SIGMAS = 5  # by how many standard errors a mean may miss what is expected
+SIGMAS = 5  # the most standard errors between a mean and the expected value
 FINITE = 0.01  # the relative error that the finite number of steps may bring
 
 
@@ -77,11 +77,12 @@ def measure(N: int, L: int, r_min: float, r_max: float) -> Array:
 
 
 def standard_error(r_min: float, r_max: float, draws: int, kind: str, *, normalized: bool) -> float:
-    """Of the mean gain over so many independent λ with their rows of B.
+    """The standard error of the mean gain over `draws` independent λ with their rows of B.
 
     White noise: a state's gain is g = 1/(1 - r²), or with γ always 1. Constant input: g = 1/|1 - λ|², whose mean over
     the phase is the same, but its mean square is (1 + r²)/(1 - r²)³, or with γ (1 + r²)/(1 - r²): few λ near 1 decide.
-    What differs between states is weighted by |b·u|², of relative variance 1 for a constant u, and 1/H on average else.
+    The gains of the states are weighted by |b·u|², whose relative variance is 1 for a constant u, and otherwise 1/H on
+    average.
     """
     G, low, high = formula(r_min, r_max), r_min**2, r_max**2
 

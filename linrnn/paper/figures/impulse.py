@@ -3,8 +3,8 @@
 The paper's figure: three states with ν = 0.00005 under the impulse u = (1, 0, 0, ...), so that x_k = λ^k with
 λ = exp(-ν + iθ), θ uniform in [0, 2π] or in [0, π/50]. How long a state remembers, |x_k| = exp(-ν k), does not depend
 on θ; how often it oscillates meanwhile does: Re x_k = exp(-ν k) cos(θ k) goes through L θ/2π oscillations in L steps
-(θ and 2π - θ alike). Phases up to 2π give an acceptable number of them over L = 1,024 (Pathfinder), but far too many
-over L = 16,384 (Path-X), where the range of θ must be smaller to obtain a similar effect.
+(θ and 2π - θ alike). Phases up to 2π give an acceptable number of oscillations over L = 1,024 (Pathfinder), but far too
+many over L = 16,384 (Path-X), where a smaller range of θ has a similar effect.
 """
 
 import math
@@ -54,7 +54,7 @@ def respond(theta: Tensor) -> Tensor:
 
 
 def oscillations(x: Tensor) -> Tensor:
-    """How many times Re x goes up and down, by half the number of its changes of sign: (N,)."""
+    """The number of oscillations of Re x, half the number of its changes of sign: (N,)."""
     positive = x.real > 0
     return (positive[1:] != positive[:-1]).sum(0) / 2
 
@@ -87,7 +87,7 @@ def _findings(rows: dict[str, dict[str, Any]]) -> list[Finding]:
 
 
 def _draw(states: dict[str, Tensor]) -> Figure:
-    """Each state in its own band: over all steps they would hide each other."""
+    """Each state in its own band, since over all steps they would hide each other."""
     figure, axes = style.subplots(2, 2, width=5.2, height=2.8, sharey=True)
     for row, (name, x) in zip(axes, states.items(), strict=True):
         for ax, steps, title in ((row[0], LONG, "all steps"), (row[1], ZOOM, f"the first {ZOOM} steps")):

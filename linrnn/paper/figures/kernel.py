@@ -5,10 +5,10 @@ h_k = exp(-0.015·k)·cos(0.04·k)² / 10. The learner: one RNN with 100 states,
 y_k = C·x_k + D·u_k, σ linear or tanh, and Adam. A, B and C start with the paper's Glorot variance, 1/(number of
 inputs), and D at 0. The paper claims that for every learning rate of its grid the linear one converges faster.
 
-The paper gives neither the range of a and c nor the grid of rates, so several of each are tried. A comparison is of ten
-starts, the same for both RNNs, by the area under the loss curve: the mean over iterations of log₁₀ of the loss, which
-is relative to the outputs' power. An RNN wins where the difference of the areas is more than two standard errors over
-the starts; otherwise there is a tie, which is no loss.
+The paper gives neither the range of a and c nor the grid of rates, so several of each are tried. A comparison uses ten
+starts, the same for both RNNs, and the area under the loss curve: the mean over iterations of log₁₀ of the loss,
+relative to the outputs' power. An RNN wins if the difference of the areas is more than two standard errors over the
+starts; otherwise there is a tie.
 """
 
 import statistics
@@ -28,7 +28,7 @@ Curves = dict[Sigma, list[list[float]]]  # of each start, the loss before each s
 
 LENGTH, TRAJECTORIES, STATES = 100, 32, 100
 RANGES = (2.0, 10.0)  # a and c are uniform from 0 to these
-LARGEST = 1e9  # what a loss counts that is not finite
+LARGEST = 1e9  # the value of a loss that is not finite
 COLOURS: dict[Sigma, str] = {"linear": BLUE, "tanh": ORANGE}
 
 
@@ -82,7 +82,7 @@ def convolve(u: Tensor, h: Tensor) -> Tensor:
 
 
 def initial(starts: int, seed: int) -> list[Tensor]:
-    """A, B, C and D of RNNs as they start, but D at 0; one RNN for each index of the first dimension."""
+    """The initial A, B and C of RNNs, and D = 0; one RNN for each index of the first dimension."""
     torch.manual_seed(seed)
     rnns = [RNN(1, STATES) for _ in range(starts)]
     A, B, C, D = (torch.stack([rnn.get_parameter(name).detach() for rnn in rnns]) for name in "ABCD")
@@ -90,7 +90,7 @@ def initial(starts: int, seed: int) -> list[Tensor]:
 
 
 def outputs(sigma: Sigma, parameters: list[Tensor], u: Tensor) -> Tensor:
-    """What each RNN makes of u, (starts, trajectories, length)."""
+    """The outputs of each RNN for u, (starts, trajectories, length)."""
     A, B, C, D = parameters
     if sigma == "linear":
         return convolve(u, response(A, B, C)) + D * u
@@ -102,7 +102,7 @@ def outputs(sigma: Sigma, parameters: list[Tensor], u: Tensor) -> Tensor:
 
 
 def response(A: Tensor, B: Tensor, C: Tensor) -> Tensor:
-    """C·A^k·B, (starts, 1, length): with one input and output, the quickest way to run a linear RNN."""
+    """C·A^k·B, (starts, 1, length): with one input and output, the fastest form of a linear RNN."""
     states, power = B, A
     while states.shape[-1] < LENGTH:  # B, AB, A²B, ...: twice as many each time
         states = torch.cat([states, power @ states], dim=-1)
@@ -113,7 +113,7 @@ def response(A: Tensor, B: Tensor, C: Tensor) -> Tensor:
 def learn(sigma: Sigma, parameters: list[Tensor], u: Tensor, y: Tensor, rate: float, steps: int) -> Tensor:
     """The squared error relative to the outputs' power, before each step and after the last: (steps + 1, starts).
 
-    Adam scales each number by itself, so that the starts do not see each other.
+    Adam scales each number separately, so the starts are independent.
     """
     parameters = [parameter.clone().requires_grad_() for parameter in parameters]
     adam = torch.optim.Adam(parameters, lr=rate)
@@ -133,7 +133,7 @@ def area(losses: list[float]) -> float:
 
 
 def compare(curves: Curves) -> tuple[float, float]:
-    """The area of tanh less the linear one's: the mean over starts and its standard error."""
+    """The area of the tanh RNN minus the area of the linear RNN: the mean over starts and its standard error."""
     differences = [area(tanh) - area(linear) for linear, tanh in zip(curves["linear"], curves["tanh"], strict=True)]
     return statistics.mean(differences), statistics.stdev(differences) / len(differences) ** 0.5
 

@@ -1,12 +1,12 @@
 """A nonlinear system with inputs, learned as MLP → linear RNN → linear map (the paper's Koopman view).
 
-For a system x_{k+1} = S(x_k, u_k) Koopman's operator is linear on observables of the state x and of the inputs ũ to
-come, so that x_k = V·Λ^k·Φ(x_0, ũ), with Λ diagonal and Φ nonlinear. An MLP can be Φ, a linear RNN Λ^k, a linear map V.
+For a system x_{k+1} = S(x_k, u_k) Koopman's operator is linear on observables of the state x and of the future inputs
+ũ, so that x_k = V·Λ^k·Φ(x_0, ũ), with Λ diagonal and Φ nonlinear. An MLP can be Φ, a linear RNN Λ^k, a linear map V.
 
 The system: a damped pendulum with a torque, φ'' = -sin φ - 0.1·φ' + u, x = (φ, φ'), in steps of 0.1; the torque is
-constant over each fifth of the horizon, and random, as is x_0. The model: an LRU that gets Φ(x_0, ũ) as an impulse at
-the first step, and a linear map of its outputs. Beside it the same with a linear Φ: a linear RNN alone. The best linear
-prediction of each x_k from (x_0, ũ), by least squares, is what no linear RNN of any size can beat.
+constant over each fifth of the horizon, and random, as is x_0. The model: an LRU that reads Φ(x_0, ũ) as an impulse at
+the first step, and a linear map of its outputs. For comparison, the same with a linear Φ: a linear RNN alone. No linear
+RNN of any size is better than the best linear prediction of each x_k from (x_0, ũ) by least squares.
 """
 
 import math
@@ -29,7 +29,8 @@ COLOURS = {"mlp": BLUE, "linear": ORANGE, "best": GREEN}
 
 
 class Data(NamedTuple):
-    """What Φ sees, (n, 2 + torques): the first state and the torques; and the states x_1, x_2, ..., (n, horizon, 2)."""
+    """The input of Φ, (n, 2 + torques): the first state and the torques; and the states x_1, x_2, ..., (n, horizon,
+    2)."""
 
     start: Tensor
     states: Tensor
@@ -56,7 +57,7 @@ class Koopman(nn.Module):
 
 
 def run(*, quick: bool, seed: int, progress: Progress) -> Result:
-    """Learn from random starts and torques; the error on others, over the horizon."""
+    """Learn from random starts and torques; returns the error on new starts and torques, over the horizon."""
     horizon, n, steps = (30, 2000, 250) if quick else (60, 8000, 1500)
     torch.manual_seed(seed)
     train, test = simulate(n, horizon), simulate(1000, horizon)
@@ -81,7 +82,7 @@ def run(*, quick: bool, seed: int, progress: Progress) -> Result:
 
 
 def simulate(n: int, horizon: int) -> Data:
-    """n pendulums, let go at up to 2.5 rad from rest and at up to 1 rad per second, with random torques."""
+    """n pendulums, released at up to 2.5 rad with up to 1 rad per second, with random torques."""
     phi, omega = (2 * torch.rand(2, n, dtype=torch.float64) - 1) * torch.tensor([[2.5], [1.0]])
     torques = 2 * torch.rand(n, TORQUES, dtype=torch.float64) - 1
     x = torch.stack([phi, omega], dim=1)
@@ -107,7 +108,7 @@ def advance(x: Tensor, u: Tensor) -> Tensor:
 
 
 def learn(model: Koopman, data: Data, steps: int, progress: Progress, first: int, total: int) -> None:
-    """Adam on random batches; the rate falls to zero along a cosine. Progress is told from `first` on, of `total`."""
+    """Adam on random batches; the rate falls to zero along a cosine. Progress counts from `first`, of `total`."""
     scale = data.states.std((0, 1))
     adam = torch.optim.Adam(model.parameters(), lr=4e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adam, steps)
@@ -124,7 +125,7 @@ def learn(model: Koopman, data: Data, steps: int, progress: Progress, first: int
 
 
 def best_linear(train: Data, start: Tensor) -> Tensor:
-    """For every step of its own, the affine map of (x_0, ũ) with the least squared error on the training data."""
+    """For each step a separate affine map of (x_0, ũ), with the least squared error on the training data."""
 
     def affine(x: Tensor) -> Tensor:
         return F.pad(x.double(), (0, 1), value=1.0)
@@ -134,7 +135,7 @@ def best_linear(train: Data, start: Tensor) -> Tensor:
 
 
 def error(predicted: Tensor, states: Tensor, over: tuple[int, ...] = (0,)) -> Tensor:
-    """Root of the squared error relative to the variance, mean over φ and φ': 1 is what the mean would give."""
+    """Root of the squared error relative to the variance, mean over φ and φ': the mean as a prediction has 1."""
     variance = states.var((0, 1)) if 1 in over else states.var(0)
     return ((predicted - states).square().mean(over) / variance).mean(-1).sqrt()
 

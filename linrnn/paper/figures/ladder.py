@@ -20,8 +20,8 @@ from linrnn.tasks.base import Progress
 from linrnn.util import style
 from linrnn.util.errors import wrong_value
 
-CHANCE = 50.0  # on Pathfinder and Path-X, where alone the paper has ✗
-CLOSE = 1.0  # points, by which a rung may be below the one before
+CHANCE = 50.0  # on Pathfinder and Path-X, the only tasks with ✗ in the paper
+CLOSE = 1.0  # points by which a rung may be below the previous rung
 RUNGS = {  # the name in the picture, the table and its row
     "dense, tanh": (paper.NONLINEARITY, "RNN-Tanh"),
     "dense, linear": (paper.NONLINEARITY, "RNN-Lin"),
@@ -62,7 +62,8 @@ def run_on(folder: Path, *, progress: Progress) -> Result:
 
 
 def _most(ours: dict[str, dict[str, float]]) -> tuple[list[str], list[str]]:
-    """The tasks, and the rungs with runs on all of them: with the LRU, then the most rungs, then the most tasks."""
+    """The tasks, and the rungs with runs on all of them, chosen so that the LRU is included, then by most rungs, then
+    by most tasks."""
     best: tuple[tuple[bool, int, int], list[str], list[str]] = ((False, 0, 0), [], [])
     for count in range(1, len(TASKS) + 1):
         for chosen in itertools.combinations(TASKS, count):
@@ -87,7 +88,7 @@ def _average(found: dict[str, float], common: list[str]) -> float:
 
 
 def _findings(averages: dict[str, float], common: list[str]) -> list[Finding]:
-    """Each rung against the one before of those that have runs, and the last against all."""
+    """Each rung with runs compared with the previous such rung, and the last rung with all."""
     names, over = list(averages), f"the average over {', '.join(common)}"
     findings = [
         Finding(

@@ -1,12 +1,13 @@
-"""What an accuracy on ListOps means: how much of an expression a model must know for it, and for how long remember.
+"""What an accuracy on ListOps means: how much of an expression a model must know, and how long it must remember.
 
-Not in the paper, but what its numbers on ListOps come to. A predictor knows the outermost levels of an expression, and
-takes any deeper operator to be as those of the task are on average. At level 0 it knows the operator of the root, at
-level 1 also the root's own digits, and then the operators beside them: it is right as often as the paper's models.
+This analysis is not in the paper; it explains the paper's numbers on ListOps. A predictor knows the outermost levels of
+an expression, and assumes the task's average for any deeper operator. At level 0 it knows the operator of the root, at
+level 1 also the root's own digits, and then the operators next to these digits, which gives the accuracy of the paper's
+models.
 
 To find the operands of the root, a model must know how many brackets are open, from the first step to the last. A
 linear state can count them: d_k is 1 at an operator and -1 at a closing bracket, and x_k = λ·x_{k-1} + d_k. With λ = 1
-that is the depth; with λ = exp(-ν + iθ) the state forgets brackets after some 1/ν steps, and turns.
+this is the depth; with λ = exp(-ν + iθ) the state forgets brackets after about 1/ν steps, and its phase changes.
 """
 
 import math
@@ -26,28 +27,28 @@ from linrnn.tasks.expressions import CLOSE, MAX, MED, MIN, SM, ZERO
 from linrnn.util import style
 
 Distribution = NDArray[np.float64]  # of a value, (10,)
-DIGITS: list[Distribution] = list(np.eye(10))  # of one that is known
+DIGITS: list[Distribution] = list(np.eye(10))  # of a known value
 
 KNOWN = {  # what a predictor knows of an expression: levels, and whether it sees the operators at the last of them
     "nothing": (0, False),
     "the root's operator": (0, True),
     "and the root's digits": (1, False),
-    "and the operators beside them": (1, True),
-    "and those operators' digits": (2, False),
-    "and the operators beside these": (2, True),
+    "and the operators next to these": (1, True),
+    "and the digits of these operators": (2, False),
+    "and the operators next to these digits": (2, True),
 }
 ROOT, OWN, BESIDE = list(KNOWN)[1:4]
 PAPER = {row.name: float(row.cells[1].split()[0]) for row in paper.NORMALIZATION.rows if row.cells}
 DENSE, LRU = PAPER["Linear Dense RNN"], PAPER["LRU (paper)"]
-CLOSE_BY = 2.0  # percentage points; or three standard errors, where few expressions are looked at
+CLOSE_BY = 2.0  # percentage points; or three standard errors for a small number of expressions
 
 MEMORY = (10, 30, 100, 300, 1000, 3000, 10_000, 30_000)  # 1/ν, steps
 PHASES = (0.0, 0.0003, 0.003, 0.03)
-SHORT, LONG = 100, 10_000  # of the memories: what |λ| = .99 and .9999 have
+SHORT, LONG = 100, 10_000  # of the memories of |λ| = .99 and .9999
 
 
 class Operator(NamedTuple):
-    """An operator of an expression and its operands, each a digit or again an operator."""
+    """An operator of an expression and its operands, each a digit or an operator."""
 
     token: int
     operands: list["Operator | int"]
@@ -96,10 +97,10 @@ def parse(tokens: NDArray[Any]) -> Operator:
 
 
 def predict(operand: Operator | int, levels: int, operators: bool, depth: int = 1) -> Distribution:
-    """The distribution of an expression's value for one who knows its digits down to some levels.
+    """The distribution of an expression's value for a predictor that knows its digits down to some levels.
 
-    With `operators`, one also knows which operators stand at the last of these levels. The lengths that the task allows
-    are not taken into account.
+    With `operators`, the predictor also knows the operators at the last of these levels. The lengths that the task
+    allows are not taken into account.
     """
     if isinstance(operand, int):
         return DIGITS[operand]
@@ -131,7 +132,7 @@ def _mean(distributions: list[Distribution]) -> Distribution:
 
 
 def of_operator(token: int, operands: NDArray[np.float64]) -> Distribution:
-    """The distribution of an operator's value, given those of independent operands: (operands, 10)."""
+    """The distribution of an operator's value, given the distributions of independent operands: (operands, 10)."""
     below = operands.cumsum(1)  # P(value ≤ v)
     if token == MED:
         return _median(operands)
@@ -145,15 +146,15 @@ def of_operator(token: int, operands: NDArray[np.float64]) -> Distribution:
 
 
 def _median(operands: NDArray[np.float64]) -> Distribution:
-    """Of the two in the middle, or of the one in the middle twice, the mean, cut down.
+    """The median: the mean of the two middle operands, rounded down; for odd n both are the same operand.
 
-    Both are told by how many operands are at most a, and how many are above a and at most b: for a ≤ b the lower one
-    is at most a, and the upper one at most b, if those are more than (n - 1)//2, and together more than n//2.
+    Two counts decide: operands that are at most a, and operands above a and at most b. For a ≤ b the lower middle
+    operand is at most a and the upper at most b if the first count is more than (n - 1)//2 and the sum more than n//2.
     """
     n = len(operands)
     below = operands.cumsum(1)
     a, b = np.triu_indices(10)
-    counts = np.zeros((len(a), n + 1, n + 1))  # of each (a, b): P(so many up to a, so many between)
+    counts = np.zeros((len(a), n + 1, n + 1))  # for each (a, b): P(this count up to a, this count between)
     counts[:, 0, 0] = 1
     for cumulative in below:
         up_to_a, between = cumulative[a][:, None, None], (cumulative[b] - cumulative[a])[:, None, None]
@@ -174,8 +175,8 @@ def _median(operands: NDArray[np.float64]) -> Distribution:
 def operands_found(inputs: NDArray[np.uint8], lengths: NDArray[np.int64]) -> NDArray[np.float64]:
     """The share of the root's operands that counts of open brackets find: (phases, memories).
 
-    The count before a token tells how deep it stands. Of each expression as many tokens are taken as its root has
-    operands, those with the smallest counts; the root itself and closing brackets are left aside.
+    The count before a token is the token's depth. From each expression the tokens with the smallest counts are taken,
+    as many as its root has operands; the root itself and closing brackets are excluded.
     """
     change = torch.from_numpy(((inputs >= MIN) & (inputs <= SM)).astype(np.int64) - (inputs == CLOSE))
     depth = change.cumsum(1) - change  # before each token
@@ -199,12 +200,12 @@ def _findings(accuracy: dict[str, float], found: NDArray[np.float64], count: int
     error = 100 * math.sqrt(0.25 / count)
     near = max(CLOSE_BY, 3 * error)
     dense = Finding(
-        f"who knows the root's operator and its digits has the {DENSE}% of the paper's dense linear RNN",
+        f"a predictor that knows the root's operator and its digits has the {DENSE}% of the paper's dense linear RNN",
         f"{own:.1f}% of {count:,} expressions (standard error at most {error:.1f})",
         abs(own - DENSE) < near,
     )
     lru = Finding(
-        f"who knows the operators beside them, too, has the {LRU}% of its LRU",
+        f"a predictor that also knows the operators next to these digits has the {LRU}% of its LRU",
         f"{beside:.1f}%",
         abs(beside - LRU) < near,
     )
@@ -216,7 +217,7 @@ def _findings(accuracy: dict[str, float], found: NDArray[np.float64], count: int
     )
     turning = 100 * found[-1, MEMORY.index(LONG)]
     phase = Finding(
-        "and must hardly turn meanwhile",
+        "and its phase must change little meanwhile",
         f"with {LONG:,} steps of memory {long:.0f}% without a phase, {turning:.0f}% with θ = {PHASES[-1]}",
         bool(turning < long / 2),
     )
@@ -229,7 +230,7 @@ def _draw(accuracy: dict[str, float], found: NDArray[np.float64]) -> Figure:
     left.barh(names, [accuracy[name] for name in names], color=style.SKY)
     for name, value, colour in (("dense linear RNN", DENSE, style.ORANGE), ("LRU", LRU, style.BLUE)):
         left.axvline(value, color=colour, linestyle="--", linewidth=1.2, label=f"the paper's {name}, {value}%")
-    left.set(title="Who knows this of an expression", xlabel="is right in % of cases")
+    left.set(title="A predictor that knows this of an expression", xlabel="is right in % of cases")
     left.legend(frameon=False, loc="upper right")
     for theta, shares, colour in zip(PHASES, found, style.COLOURS, strict=False):
         right.plot(MEMORY, 100 * shares, marker="o", markersize=3, color=colour, label=f"θ = {theta:g}")

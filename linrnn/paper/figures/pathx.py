@@ -1,10 +1,10 @@
-"""γ and small phases on Path-X: curves of runs with and without them, as a sweep makes them.
+"""γ and small phases on Path-X: curves of runs with and without them, from a sweep.
 
     linrnn sweep pathx --set model.options.normalize=true,false --set model.options.max_phase=.314,6.28 \\
         --set training.steps=100000 --set training.eval_every=1000 --out runs/pathx-curves
     linrnn figure pathx runs/pathx-curves
 
-Runs that have not ended count as far as they have come. Runs of another task work in the same way.
+Runs that have not ended count up to their last evaluation. Runs of other tasks work too.
 """
 
 import math
@@ -22,8 +22,8 @@ from linrnn.training.run import Run
 from linrnn.util import style
 from linrnn.util.errors import wrong_value
 
-SMALL = 1.0  # radians: a largest phase below is a small one
-MARGIN = 0.05  # above chance, from which a model has left it
+SMALL = 1.0  # radians: a smaller largest phase counts as small
+MARGIN = 0.05  # above chance: from here on a model has left chance
 COLOURS = {
     "γ, small phases": style.BLUE,
     "γ, all phases": style.GREEN,

@@ -1,15 +1,15 @@
 """Learning a power of one eigenvalue: why λ is learned as exp(-ν + iθ) (the paper's Fig. "learning powers").
 
 For a planted λ* = exp(-ν* + iθ*), Adam minimizes L(λ) = ½·|λ^k - λ*^k|², k = 100, over two real parameters: the real
-and imaginary parts of λ, or ν and θ. It has to turn: it starts with the right |λ| and the wrong phase. The paper
-claims that, as θ* approaches π/2, real + imaginary slows down, because its landscape is not aligned with the axes,
-along which Adam scales its steps, while under exp(-ν + iθ) the way is along θ alone.
+and imaginary parts of λ, or ν and θ. λ starts with the right magnitude and the wrong phase. The paper claims that, as
+θ* approaches π/2, real + imaginary slows down, because its landscape is not aligned with the axes, along which Adam
+scales its steps, while under exp(-ν + iθ) only θ has to change.
 
-What to expect at k = 100: L repeats with the phase, with period 2π/k, so a start is told by its turn from the nearest
-solution, at most π/k. Near |λ| = 1 the landscape in (Re λ, Im λ) is that in (-ν, θ), rotated by θ*. It is thus
-the least aligned between the axes. For every k it is symmetric about π/4: exchanging the axes, λ → i·conj(λ), takes θ
-to π/2 - θ and λ^k - λ*^k to i^k times its conjugate, which leaves L as it is, and Adam treats both axes alike. So
-real + imaginary does at π/2 what it does at 0, and is slowest at π/4.
+Expected at k = 100: L is periodic in the phase with period 2π/k, so a start is given by its phase difference from the
+nearest solution, at most π/k. Near |λ| = 1 the landscape in (Re λ, Im λ) is the landscape in (-ν, θ), rotated by θ*, so
+its alignment is worst halfway between the axes. For every k it is symmetric about π/4: exchanging the axes, λ →
+i·conj(λ), maps θ to π/2 - θ and λ^k - λ*^k to i^k times its conjugate, which does not change L, and Adam treats both
+axes alike. So real + imaginary behaves at π/2 as at 0, and is slowest at π/4.
 """
 
 import math
@@ -43,7 +43,7 @@ class Learned(NamedTuple):
 
 
 def run(*, quick: bool, seed: int, progress: Progress) -> Result:
-    """Iterations to convergence over θ* in [0, π/2], from starts over the whole period. Nothing here is random."""
+    """Iterations to convergence over θ* in [0, π/2], from starts over the whole period. The result is deterministic."""
     phases = torch.linspace(0, math.pi / 2, 9 if quick else 33, dtype=torch.float64)
     turns = torch.linspace(-0.9, 0.9, 6 if quick else 18, dtype=torch.float64) * math.pi / K
     target = polar(phases).unsqueeze(1)  # (phases, 1)
@@ -98,7 +98,7 @@ def loss(lam: Tensor, target: Tensor) -> Tensor:
 
 
 def learn(kind: str, target: Tensor, start: Tensor, rate: float, steps: int) -> Learned:
-    """Adam from every start at once: it scales each number by itself, so that the runs do not see each other."""
+    """Adam from all starts at once: it scales each number separately, so the runs are independent."""
     parameters = parameters_of(kind, start).requires_grad_()
     adam = torch.optim.Adam([parameters], lr=rate)
     path, losses = [], []
@@ -114,7 +114,7 @@ def learn(kind: str, target: Tensor, start: Tensor, rate: float, steps: int) -> 
 
 
 def until_converged(losses: Tensor) -> Tensor:
-    """Steps until the loss is small, float (...); the number of all steps where it never is."""
+    """Steps until the loss is small, float (...); the number of all steps if it never is."""
     small = losses < CONVERGED
     return torch.where(small.any(0), small.int().argmax(0), len(losses) - 1).double()
 

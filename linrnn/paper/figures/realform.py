@@ -6,8 +6,8 @@ eigenvalues λ, λ* acts as the block
     Λ̃ = ((Re λ, -Im λ), (Im λ, Re λ)),
 
 so that every complex diagonal system is a real one with such 2×2 blocks on the diagonal of A. Multiplying by a block is
-multiplying by λ: complex numbers are not needed, but they store in two numbers what a block holds in four, and what a
-matrix A that knows nothing of its blocks holds in (2N)².
+multiplying by λ: complex numbers are not needed, but they store a block in two numbers instead of four, and all blocks
+in 2N numbers instead of the (2N)² of a dense matrix A.
 """
 
 import os
@@ -31,7 +31,7 @@ DIAGONAL, MATRIX = "complex diagonal, scan", "real 2×2 blocks in a matrix"
 def run(*, quick: bool, seed: int, progress: Progress) -> Result:
     torch.manual_seed(seed)
     widths, L, rounds = ((8, 128), 64, 3) if quick else ((8, 16, 32, 64, 128, 256), 2048, 9)
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None  # processes that wanted a core: times need few
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None  # times are valid only at a small load
     rows = []
     for done, N in enumerate(widths, start=1):
         rows.append(compare(N, L) | {"ms": _speed(N, L, rounds)})
@@ -41,7 +41,7 @@ def run(*, quick: bool, seed: int, progress: Progress) -> Result:
 
 
 def compare(N: int, L: int) -> dict[str, float]:
-    """How far an LRU and its real form are from each other, relative to the largest number: outputs and eigenvalues."""
+    """The differences between an LRU and its real form, relative to the largest number: outputs and eigenvalues."""
     layer = LRU(H, N, r_min=0.9, r_max=0.999, dtype=torch.float64)
     blocks = real_form(layer)
     u = torch.randn(BATCH, L, H, dtype=torch.float64)
@@ -52,7 +52,7 @@ def compare(N: int, L: int) -> dict[str, float]:
         "N": N,
         "output_error": float((y - y_real).abs().max() / y.abs().max()),
         "state_error": float((x.movedim(1, 2).flatten(1) - x_real).abs().max() / x.abs().max()),
-        "eigenvalue_error": float(torch.maximum(apart.amin(0), apart.amin(1)).max()),  # each has one of the others
+        "eigenvalue_error": float(torch.maximum(apart.amin(0), apart.amin(1)).max()),  # each has a counterpart
     }
 
 

@@ -6,8 +6,8 @@ Proposition (spectral effect of ReLU): let P_i = [p_i - L_i, p_i + L_i] be the r
 
 ReLU multiplies u by the indicator of these regions, so that the spectra convolve and information moves to higher
 frequencies; a linear RNN cannot do this. For u of period 2π both are Fourier series: u(t) = Σ_n a_n exp(int), and the
-kernel's coefficients are those above at ω = n, over one period, divided by 2π. For u = sin t the result is
-1/π + sin(t)/2 - (2/π) Σ_m cos(2mt)/(4m² - 1).
+kernel's coefficients are the sum above at ω = n, over one period, divided by 2π. For u = sin t the result is 1/π +
+sin(t)/2 - (2/π) Σ_m cos(2mt)/(4m² - 1).
 """
 
 import math
@@ -32,7 +32,7 @@ SIGNALS: dict[str, Series] = {
     "sin t + sin 3t - 0.3 cos 4t": {1: -0.5j, -1: 0.5j, 3: -0.5j, -3: 0.5j, 4: -0.15, -4: -0.15},
 }
 HARMONICS = 32
-PERIOD, PERIODS, WARM_UP = 64, 16, 2000  # steps of the sine that the LRU gets, after those that it needs to settle
+PERIOD, PERIODS, WARM_UP = 64, 16, 2000  # steps of the sine, and steps before them in which the LRU settles
 
 
 def run(*, quick: bool, seed: int, progress: Progress) -> Result:
@@ -77,7 +77,7 @@ def regions(a: Series) -> list[tuple[float, float]]:
 
 
 def proposition(a: Series) -> Array:
-    """The coefficients 0 ... HARMONICS of ReLU(u): those of u convolved with the kernel of its regions."""
+    """The coefficients 0 ... HARMONICS of ReLU(u): the coefficients of u, convolved with the kernel of its regions."""
 
     def kernel(n: Array) -> Array:
         parts = [2 * L * np.exp(-1j * n * p) * np.sinc(n * L / np.pi) for p, L in regions(a)]  # NumPy's has a π inside
@@ -89,14 +89,14 @@ def proposition(a: Series) -> Array:
 
 @torch.no_grad()
 def _through_lru() -> Array:
-    """The spectrum of what a random linear RNN makes of a sine: of each harmonic the amplitude over all outputs."""
+    """The spectrum of a random linear RNN's answer to a sine: for each harmonic the amplitude over all outputs."""
     layer = LRU(8, 64, r_max=0.95, dtype=torch.float64)
     t = 2 * math.pi * torch.arange(WARM_UP + PERIODS * PERIOD, dtype=torch.float64) / PERIOD
     y, _ = layer(torch.sin(t).view(1, -1, 1).expand(1, -1, 8))
     spectrum = np.fft.rfft(y[0, WARM_UP:].numpy(), axis=0) / (PERIODS * PERIOD)
     size = np.sqrt((np.abs(spectrum) ** 2).sum(1))
     between = np.sqrt((np.delete(size, np.arange(0, len(size), PERIODS)) ** 2).sum())
-    return np.append(size[::PERIODS], between)  # the harmonics, and all that lies between them
+    return np.append(size[::PERIODS], between)  # the harmonics, and all frequencies between them
 
 
 def _findings(measured: dict[str, Array], predicted: dict[str, Array], through: Array) -> list[Finding]:

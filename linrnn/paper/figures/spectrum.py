@@ -25,9 +25,9 @@ from linrnn.util import style
 Array = npt.NDArray[Any]
 
 RINGS = ((0.0, 1.0), (0.5, 0.9), (0.9, 0.999))
-CHANCE = 1e-4  # how seldom a uniform distribution may look as far from uniform as the samples do
-KS_LIMIT = math.sqrt(-math.log(CHANCE / 2) / 2)  # Kolmogorov: √n·distance stays below this but for that chance
-NORMAL_LIMIT = 3.9  # a standard normal variable stays below this, but for that chance
+CHANCE = 1e-4  # the significance level of the tests for uniformity
+KS_LIMIT = math.sqrt(-math.log(CHANCE / 2) / 2)  # Kolmogorov: the bound on √n·distance at this level
+NORMAL_LIMIT = 3.9  # the bound on a standard normal variable at this level
 
 
 def run(*, quick: bool, seed: int, progress: Progress) -> Result:
@@ -50,7 +50,7 @@ def run(*, quick: bool, seed: int, progress: Progress) -> Result:
 
 
 def distance(values: Array, low: float, high: float) -> float:
-    """Kolmogorov and Smirnov's: the most by which the share of values below x differs from a uniform law's."""
+    """The Kolmogorov–Smirnov distance: the largest difference between the distribution function and the uniform one."""
     uniform = np.clip((np.sort(values) - low) / (high - low), 0, 1)
     steps = np.arange(len(values) + 1) / len(values)
     return float(max((steps[1:] - uniform).max(), (uniform - steps[:-1]).max()))
@@ -83,7 +83,7 @@ def _findings(
 ) -> list[Finding]:
     findings = []
     for what, distances in (("|λ|²", radial), ("the phase", angular)):
-        # the distance falls like 1/√N, of which half is asked for
+        # the distance falls like 1/√N; at least half of this exponent is required
         falls = bool(np.all(np.diff(distances) < 0))
         rate = float(np.polyfit(np.log(widths), np.log(distances), 1)[0])
         words = f"distance {distances[0]:.3f} at N = {widths[0]}, {distances[-1]:.3f} at N = {widths[-1]}: N^{rate:.2f}"

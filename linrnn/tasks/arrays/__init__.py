@@ -1,4 +1,4 @@
-"""Arrays of one's own as the splits of a task: forms, checks, missing values, splits and statistics."""
+"""The user's arrays as the splits of a task: forms, checks, missing values, splits and statistics."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -34,8 +34,8 @@ Normalization = tuple[tuple[float, ...] | None, tuple[float, ...] | None]
 
 
 class Parts(NamedTuple):
-    """What a task is made of: (inputs, lengths, targets) of each split, the fields that describe them, and which
-    numbers were missing, in words."""
+    """The parts of a task: (inputs, lengths, targets) of each split, the fields that describe them, and a description
+    of missing numbers."""
 
     splits: list[tuple[NDArray[Any], NDArray[np.int64] | None, NDArray[Any]]]
     fields: dict[str, Any]
@@ -53,7 +53,7 @@ def prepare(
     vocabulary: Sequence[str] | int | None = None,
     labels: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
-    splits: Mapping[str, Any] | Sequence[int] | None = None,
+    splits: Mapping[str, Any] | Sequence[Any] | None = None,
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int = 0,
     by_time: bool = False,
@@ -64,7 +64,7 @@ def prepare(
     """Check arrays and divide them; see `Task.from_arrays`.
 
     Args:
-        kinds: those that there are.
+        kinds: all kinds of tasks.
     """
     if kind not in kinds:
         raise unknown("kind", str(kind), kinds)
@@ -104,11 +104,12 @@ def prepare(
         if missing == "drop":
             keep[gaps.rows] = False
     target_lengths = read.lengths if kind == "per-step" else None
-    if found.numeric:
-        absent = statistics.missing(found.array, target_lengths)
-        _check_missing("targets", absent, missing, found.labels)
-        holes += [f"targets: {describe_missing(absent, found.labels)}"] if absent.number else []
-        keep[absent.rows] = False  # a target that nobody knows is never made up
+    absent = statistics.missing(found.array, target_lengths) if found.numeric else found.absent
+    if absent is not None:
+        names = found.labels if found.array.ndim > 1 else None
+        _check_missing("targets", absent, missing, names)
+        holes += [f"targets: {describe_missing(absent, names)}"] if absent.number else []
+        keep[absent.rows] = False  # unknown targets are never filled in
         if absent.padding:
             found = found._replace(array=_filled(found.array, target_lengths, None))
     index = divide(len(keep), np.flatnonzero(keep), splits, fractions, seed, by_time)
@@ -152,7 +153,7 @@ def prepare(
 
 
 def _language(read: Inputs, targets: Given | None, vocabulary: Sequence[str] | int | None) -> tuple[Inputs, Targets]:
-    """The next token at each step: that of the targets, or of the inputs themselves, which lose a step by it."""
+    """The next token at each step: from the targets, or from the inputs, which then lose their last step."""
     if not read.tokens:
         raise wrong_value("inputs", "integer tokens (examples, length) for language", f"{read.array.dtype}")
     size = len(vocabulary)  # type: ignore[arg-type]
@@ -171,7 +172,7 @@ def _language(read: Inputs, targets: Given | None, vocabulary: Sequence[str] | i
 
 
 def _side(tokens: Given, read: Inputs) -> NDArray[Any]:
-    """Tokens beside numbers."""
+    """Tokens in addition to numbers."""
     if read.array.dtype == np.uint8:
         raise wrong_type("inputs", "floats beside tokens", "uint8 pixels")
     padded = read_inputs(tokens, None, "tokens")
@@ -191,13 +192,13 @@ def _check_missing(name: str, found: statistics.Missing, missing: str, columns: 
 
 
 def check_missing(missing: str) -> None:
-    """Raise ValueError unless this is one of the ways to go on."""
+    """Raise ValueError unless `missing` is error, mean or drop."""
     if missing not in MISSING:
         raise unknown("missing", str(missing), MISSING)
 
 
 def describe_missing(found: statistics.Missing, columns: Sequence[str] | None = None) -> str:
-    """How many numbers are missing, and where the first is."""
+    """The number of missing numbers, and the place of the first."""
     assert found.first is not None
     place, value = found.first
     axes = ("example", "step", "channel") if len(place) == 3 else ("example", "output")
@@ -215,7 +216,7 @@ def _training(
 
 
 def _normalization(name: str, read: Inputs, train: NDArray[np.int64], side: bool) -> Normalization:
-    """The means and deviations of pixels / 255 or numbers in the training split; none of tokens."""
+    """The means and deviations of pixels / 255 or numbers in the training split; None for tokens."""
     if read.tokens:
         return None, None
     rows, lengths = _training(read.array, read.lengths, train)
@@ -230,7 +231,8 @@ def _numbers(name: str, found: statistics.Moments) -> tuple[tuple[float, ...], t
 
 
 def _fine(array: NDArray[Any], mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> NDArray[Any]:
-    """Numbers in single precision; in double where it is too coarse for them, and as they are where they are mapped."""
+    """Numbers in single precision, or in double precision if single is too coarse for them; mapped numbers stay as they
+    are."""
     if array.dtype.kind != "f" or mean is None or std is None:
         return array
     mapped = isinstance(array, np.memmap) or overlapping(array)
@@ -264,7 +266,7 @@ def joined(array: NDArray[Any], tokens: NDArray[Any], lengths: NDArray[np.int64]
 
 
 def _check_varied(rows: NDArray[Any], lengths: NDArray[np.int64] | None) -> None:
-    """Raise ValueError where all targets of the training split are equal."""
+    """Raise ValueError if all targets of the training split are equal."""
     first, length = rows[0, ..., :].reshape(-1, rows.shape[-1])[0], rows.shape[1]
     for where, block in blocks(rows):
         mask = statistics.real(lengths, where, length)
@@ -275,7 +277,7 @@ def _check_varied(rows: NDArray[Any], lengths: NDArray[np.int64] | None) -> None
 
 
 def _check_classes(targets: NDArray[Any], kind: str) -> None:
-    """Raise ValueError where all targets of the training split are one class."""
+    """Raise ValueError if all targets of the training split are in one class."""
     first = np.ravel(targets[0])[0]
     if all((np.asarray(block) == first).all() for _, block in blocks(targets)):
         raise wrong_value("targets", "at least two classes in the training split", f"class {first} only")

@@ -10,7 +10,7 @@ from linrnn.util.errors import check_integer, wrong_type, wrong_value
 
 
 def check_split(task: Any, name: str, split: Any) -> None:
-    """The shapes and types of a split, and its classes where there is one an example; other numbers are not read."""
+    """Check the shapes and dtypes of a split, and its classes if each example has one; other numbers are not read."""
     inputs, targets = split.inputs, split.targets
     documents = () if task.documents == 1 else (2,)
     if task.channels is None:

@@ -1,4 +1,4 @@
-"""What people have as inputs, as arrays of tokens, pixels or numbers; what is none of the three is an error."""
+"""Inputs of many kinds as arrays of tokens, pixels or numbers; anything else is an error."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
 from linrnn.tasks.arrays.rows import blocks
@@ -39,9 +40,9 @@ class Inputs(NamedTuple):
 
 
 def open_array(path: str | os.PathLike[str]) -> NDArray[Any]:
-    """The array of a .npy file, mapped copy-on-write: never written back, and PyTorch takes it without a copy."""
+    """The array of a .npy file, mapped and read-only."""
     try:
-        array: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except DAMAGE as error:
         if any(word in str(error).lower() for word in ("pickle", "python object")):
             raise refused(path) from None
@@ -58,11 +59,18 @@ def damaged(path: object, error: Exception) -> ValueError:
 
 
 def read_array(name: str, given: Given) -> NDArray[Any]:
-    """An array of numbers or text, or of a .npy file by its path; mapped arrays stay mapped, and Python objects are
-    refused."""
+    """An array of numbers or text, or of a .npy file by its path; mapped arrays stay mapped, and Python objects are an
+    error."""
     if isinstance(given, str | os.PathLike) and Path(given).suffix == ".npy":
         given = open_array(Path(given).expanduser())
-    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):  # masked numbers are missing ones
+    if isinstance(given, list | tuple) and any(isinstance(part, torch.Tensor) for part in given):
+        given = [read_array(f"{name}[{i}]", part) for i, part in enumerate(given)]
+    if isinstance(given, torch.Tensor):
+        if given.is_meta or given.is_nested or given.layout is not torch.strided:
+            raise wrong_type(name, "an array, or a dense tensor with values", "a sparse, nested or meta tensor")
+        given = given.detach().cpu().resolve_conj()
+        given = (given.float() if given.dtype == torch.bfloat16 else given).numpy()
+    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):  # masked numbers are missing numbers
         if given.dtype.kind != "f":
             raise wrong_type(name, "integers without a mask, or floats", f"masked {given.dtype}")
         array = given.filled(np.nan)
@@ -74,16 +82,25 @@ def read_array(name: str, given: Given) -> NDArray[Any]:
         except ValueError as error:  # rows of different lengths
             raise wrong_value(name, "an array, or a list of arrays with equal shapes", str(error)) from None
         except (TypeError, RuntimeError) as error:  # tensors on other devices, of other layouts, with gradients
-            raise wrong_type(
-                name, "an array, or what NumPy makes one of", f"{type(given).__name__} ({error})"
-            ) from None
+            came = f"{type(given).__name__} ({error})"
+            raise wrong_type(name, "an array, or an object that NumPy converts", came) from None
+    if array.dtype.kind == "O" and array.size and all(isinstance(cell, str) for cell in array.ravel()):
+        array = array.astype(str)  # a column of pandas
     if array.dtype.kind == "O":
-        raise wrong_type(name, "an array of numbers", "an array of Python objects")
+        what = "an array of Python objects" if array.ndim else f"a {type(given).__name__}"
+        raise wrong_type(name, "an array of numbers", what)
+    if array.dtype == np.longdouble and array.itemsize > 8:
+        array = array.astype(np.float64)
     if array.dtype.kind not in "biufUS":
         raise wrong_type(name, "an array of numbers", f"one of dtype {array.dtype}")
-    if array.dtype.kind == "f" and array.itemsize > 8:
-        return array.astype(np.float64)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def whole(array: NDArray[Any]) -> NDArray[Any]:
+    """Floats that are integers, as integers."""
+    if array.dtype.kind != "f" or not (np.isfinite(array).all() and (array == np.floor(array)).all()):
+        return array
+    return array.astype(np.int64)
 
 
 def pad(name: str, sequences: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -111,9 +128,10 @@ def ragged(given: object) -> TypeGuard[Sequence[Any]]:
 def read_inputs(given: Given, lengths: Given | None, name: str = "inputs") -> Inputs:
     """Inputs as one of the three forms, and checked lengths; `name` is that of the argument."""
     if ragged(given):
-        if lengths is not None:
-            raise wrong_value("lengths", "None for a list of sequences, which have their own", "an array")
-        array, lengths = pad(name, given)
+        array, own = pad(name, given)
+        if lengths is not None and not np.array_equal(np.asarray(lengths), own):
+            raise wrong_value("lengths", "None for a list of sequences, which have their own", "other lengths")
+        lengths = own
     else:
         array = read_array(name, given)
     owned = isinstance(given, list | tuple)
@@ -137,7 +155,7 @@ def read_lengths(given: Given | None, inputs: NDArray[Any]) -> NDArray[np.int64]
     """The real steps of each example, from 1 to the length; None where all are."""
     if given is None:
         return None
-    lengths = read_array("lengths", given)
+    lengths = whole(read_array("lengths", given))
     if lengths.dtype.kind not in "iu":
         raise wrong_type("lengths", "integers", lengths.dtype)
     if lengths.shape != inputs.shape[:1]:
@@ -156,7 +174,7 @@ def read_symbols(
     lengths: NDArray[np.int64] | None,
     vocabulary: Sequence[str] | int | None,
 ) -> tuple[str, ...]:
-    """The symbols of all tokens, by id; ids that have none are an error."""
+    """The symbols of all tokens, by id; ids without a symbol are an error."""
     if tokens.dtype.kind not in "biu" or tokens.ndim != 2:
         raise wrong_type(name, "integers (examples, length)", f"{tokens.dtype} of shape {tokens.shape}")
     if isinstance(vocabulary, int | np.integer):
@@ -194,11 +212,11 @@ def read_names(name: str, given: Sequence[Any]) -> tuple[str, ...]:
 
 
 def compact(tokens: NDArray[Any], lengths: NDArray[np.int64] | None, symbols: int) -> NDArray[Any]:
-    """Tokens in the smallest type that holds their ids, 0 after the ends; those mapped from a file stay there."""
+    """Tokens in the smallest dtype that holds their ids, 0 at padding; tokens mapped from a file stay mapped."""
     if isinstance(tokens, np.memmap) and tokens.dtype != bool:
         signed = tokens.dtype.kind == "i" or tokens.dtype == np.uint8
         if signed or symbols <= 1 << (8 * tokens.itemsize - 1):
-            return tokens if signed else tokens.view(f"i{tokens.itemsize}")  # PyTorch knows few unsigned types
+            return tokens if signed else tokens.view(f"i{tokens.itemsize}")  # PyTorch has few unsigned dtypes
     dtype = np.uint8 if symbols <= 1 << 8 else np.int16 if symbols <= 1 << 15 else np.int32
     if lengths is None:
         return tokens.astype(dtype, copy=False)

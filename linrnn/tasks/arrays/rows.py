@@ -1,18 +1,19 @@
-"""Some examples of an array without a copy of them: for arrays that are mapped from a file, large, or overlapping."""
+"""Some examples of an array without a copy: for arrays that are mapped from a file, large, or overlapping."""
 
+import mmap
 from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-LARGE = 1 << 28  # bytes from which rows are looked up when they are used, not copied
-BLOCK = 1 << 22  # numbers that are looked at together
+LARGE = 1 << 28  # arrays from this size on are indexed lazily, not copied
+BLOCK = 1 << 22  # numbers that are compared at once
 
 
 class Rows:
-    """Rows of an array, which are looked up when they are used. It can be asked what an array can be asked: its shape,
-    its dtype, its length and some of its rows; `numpy.asarray` copies it."""
+    """Rows of an array, indexed lazily. Like an array it has a shape, a dtype and a length, and can be indexed by rows;
+    `numpy.asarray` copies it."""
 
     def __init__(self, array: NDArray[Any], rows: NDArray[np.int64]) -> None:
         self.array, self.rows = array, rows
@@ -31,12 +32,12 @@ class Rows:
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
-            raise ValueError("rows that are looked up cannot become an array without a copy")
+            raise ValueError("lazily indexed rows cannot become an array without a copy")
         return np.asarray(self.array[self.rows], dtype=dtype)
 
 
 def take(array: NDArray[Any], index: NDArray[np.int64]) -> NDArray[Any]:
-    """The rows of an array: a view where they are contiguous, a copy where it is small, otherwise `Rows`."""
+    """The rows of an array: a view if they are contiguous, a copy if it is small, otherwise `Rows`."""
     if len(index) and (np.diff(index) == 1).all():
         return array[int(index[0]) : int(index[-1]) + 1]
     if isinstance(array, np.memmap) or array.nbytes > LARGE or overlapping(array):
@@ -45,12 +46,12 @@ def take(array: NDArray[Any], index: NDArray[np.int64]) -> NDArray[Any]:
 
 
 def parts(array: object) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
-    """The array under some rows, and which rows; None for an array, all of whose rows are meant."""
+    """The array that contains the rows, and their indices; None for all rows of an array."""
     return (array.array, array.rows) if isinstance(array, Rows) else (cast(NDArray[Any], array), None)
 
 
 def overlapping(array: NDArray[Any]) -> bool:
-    """Whether the numbers are stored more compactly than the shape says, as those of sliding windows are."""
+    """Whether the array needs less memory than its shape says, as sliding windows do."""
     if array.size == 0:
         return False
     low, high = np.lib.array_utils.byte_bounds(array)
@@ -58,9 +59,19 @@ def overlapping(array: NDArray[Any]) -> bool:
 
 
 def blocks(array: NDArray[Any]) -> Iterator[tuple[slice, NDArray[Any]]]:
-    """Rows that are few enough to be looked at together, and where they are."""
+    """Blocks of rows that are small enough to process at once, and their places."""
     per_row = int(np.prod(array.shape[1:], dtype=np.int64))
     size = max(1, BLOCK // max(1, per_row))
     for start in range(0, len(array), size):
         where = slice(start, min(start + size, len(array)))
         yield where, array[where]
+        release(array)
+
+
+def release(array: NDArray[Any]) -> None:
+    """Release the pages of a mapped, read-only file, which the system reads again when needed, so that a pass over a
+    large file takes little memory."""
+    array = parts(array)[0]
+    mapped = getattr(array, "_mmap", None)
+    if mapped is not None and not array.flags.writeable and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)

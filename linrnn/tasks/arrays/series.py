@@ -12,6 +12,7 @@ from linrnn.tasks.arrays.splits import NAMES, check_fractions
 from linrnn.util.errors import wrong_value
 
 Segment = tuple[int, int]  # rows from the first to before the second
+LONGEST_SEASON, LEAST = 10_000, 0.3  # steps, and a correlation
 
 
 class Forecast(NamedTuple):
@@ -38,6 +39,27 @@ def parts(segments: Sequence[Segment], fractions: Sequence[float]) -> list[list[
     return result
 
 
+def season(values: NDArray[np.float64]) -> int | None:
+    """The length of the season of a series in steps, from its autocorrelation around a straight line; None if no season
+    is clear.
+
+    Candidates are lags with a maximum above .3, another maximum at twice the lag and a minimum between them. The first
+    candidate whose correlation is close to the largest is the season.
+    """
+    values = np.where(np.isfinite(values), values, np.nanmean(values)) if np.isfinite(values).any() else values * 0
+    steps = np.arange(len(values))
+    most = min(len(values) // 3, LONGEST_SEASON)
+    rest = values - np.polyval(np.polyfit(steps, values, 1), steps) if most >= 2 else values * 0
+    if not rest.std() > 1e-9 * np.abs(values).max():
+        return None
+    power = np.abs(np.fft.rfft(rest / rest.std(), 2 * len(rest))) ** 2
+    found = np.fft.irfft(power)[: 2 * most + 2] / (len(rest) - np.arange(2 * most + 2))
+    inner = found[1 : most + 1]
+    peaks = 1 + np.flatnonzero((inner > found[:most]) & (inner >= found[2 : most + 2]) & (inner > LEAST))
+    clear = [lag for lag in peaks.tolist() if found[2 * lag] > LEAST and found[3 * lag // 2] < found[lag] - LEAST]
+    return next((lag for lag in clear if found[lag] >= 0.9 * found[clear].max()), None)
+
+
 def forecast(
     values: NDArray[np.float64],
     targets: Sequence[int],
@@ -48,9 +70,10 @@ def forecast(
     fractions: Sequence[float],
     missing: str,
 ) -> Forecast:
-    """Every window of all columns (steps, columns) of one series whose steps to forecast lie in one part of it.
+    """Every window of all columns (steps, columns) of one series whose forecast steps are in one part of it.
 
-    A window of the validation and the test part may look back into the part before; no step is forecast in two parts.
+    A window of the validation and the test part may include steps of the previous part; no step is forecast in two
+    parts.
 
     Args:
         values: with NaN where a number is missing.
@@ -96,5 +119,5 @@ def forecast(
 
 
 def _looking_back(part: Sequence[Segment], begins: Sequence[int], window: int) -> list[Segment]:
-    """The steps of a part, and the window before them, as far as the series goes back."""
+    """The steps of a part, and the window before them, as far as the series has steps there."""
     return [(max(begin, start - window), end) for (start, end), begin in zip(part, begins, strict=True)]

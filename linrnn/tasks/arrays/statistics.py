@@ -13,7 +13,8 @@ LARGEST = np.float64(np.finfo(np.float32).max)
 
 
 class Moments(NamedTuple):
-    """Of each channel, over the real steps that are finite; a deviation of 0 is given as 1, so that it can divide."""
+    """The mean and deviation of each channel over finite values at real steps; a deviation of 0 becomes 1, so that it
+    can divide."""
 
     mean: NDArray[np.float64]
     std: NDArray[np.float64]
@@ -24,10 +25,10 @@ class Missing(NamedTuple):
     """NaN and infinite numbers among the real steps.
 
     Attributes:
-        number: how many.
-        first: the index of the first of them, and the number itself; None where there are none.
-        rows: the examples that have some, ascending.
-        padding: whether there are some in the padding, where they do not count.
+        number: their count.
+        first: the index of the first, and the number itself; None if there are none.
+        rows: the examples with such numbers, ascending.
+        padding: whether the padding has such numbers; they are not counted.
     """
 
     number: int
@@ -59,7 +60,7 @@ def moments(array: NDArray[Any], lengths: NDArray[Any] | None = None, scale: flo
 
 
 class Changes(NamedTuple):
-    """Of the numbers in windows, and of what follows them, less the last value of the window."""
+    """Of inputs and targets of windows, minus the last value of the window."""
 
     inputs: Moments
     targets: Moments
@@ -78,13 +79,13 @@ def changes(
 
 
 def finite(numbers: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which numbers are finite, also in single precision."""
+    """The mask of numbers that are finite, also in single precision."""
     result: NDArray[np.bool_] = np.abs(numbers) <= LARGEST
     return result
 
 
 def _moments(numbers: NDArray[np.float64]) -> tuple[Any, Any, Any]:
-    """How many numbers of each column are finite, their mean, and the sum of their squared differences from it."""
+    """For each column the count of finite numbers, their mean, and the sum of their squared differences from it."""
     there = finite(numbers)
     if len(numbers) and there.all():
         center = numbers.mean(0)
@@ -117,5 +118,5 @@ def missing(array: NDArray[Any], lengths: NDArray[Any] | None = None) -> Missing
 
 
 def coarse(found: Moments) -> bool:
-    """Whether single precision is too coarse for numbers so far from zero that differ so little."""
+    """Whether single precision is too coarse, since the numbers are far from zero and differ little."""
     return bool((np.abs(found.mean) > 1e4 * found.std).any())

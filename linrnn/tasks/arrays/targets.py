@@ -1,4 +1,4 @@
-"""What people have as targets, in the form that each kind of task has; labels out of range are errors."""
+"""Targets in the form that each kind of task needs; labels out of range are errors."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -6,10 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from linrnn.tasks.arrays.inputs import EXACT, Given, pad, ragged, read_array, read_names
+from linrnn.tasks.arrays.inputs import Given, pad, ragged, read_array, read_names, whole
 from linrnn.tasks.arrays.rows import blocks
-from linrnn.tasks.arrays.statistics import real
+from linrnn.tasks.arrays.statistics import Missing, missing, real
 from linrnn.util.errors import unknown, wrong_type, wrong_value
+
+FEW = 100  # this number of classes may exceed the number of targets
 
 
 class Targets(NamedTuple):
@@ -18,9 +20,10 @@ class Targets(NamedTuple):
     Attributes:
         array: as in a `Split`.
         classes: the width of the model's output.
-        labels: names of classes, labels or target columns; None where there are none.
-        numeric: whether they are numbers, which are learned in units of their deviation.
+        labels: names of classes, labels or target columns; None if there are none.
+        numeric: whether targets are numbers, which are learned in units of their deviation.
         horizon: of a forecast, in steps.
+        absent: the mask of missing classes or labels; None if none is missing.
     """
 
     array: NDArray[Any]
@@ -28,6 +31,7 @@ class Targets(NamedTuple):
     labels: tuple[str, ...] | None = None
     numeric: bool = False
     horizon: int | None = None
+    absent: Missing | None = None
 
 
 def read_targets(
@@ -94,7 +98,7 @@ def _classes(
     kind = "classification" if len(axes) == 1 else "per-step"
     if array.ndim == len(axes) + 1 and array.shape[-1] == 1:
         array = array[..., 0]
-    array = _whole(array)
+    array, absent = _present(array)
     if array.dtype.kind == "f":
         raise wrong_type("targets", f"integers or names for {kind}; kind='regression' takes numbers", array.dtype)
     if array.ndim != len(axes):
@@ -107,8 +111,11 @@ def _classes(
     if labels is None:
         largest = max(int((block if mask is None else block[mask[where]]).max()) for where, block in blocks(array))
         classes = max(2, largest + 1)
-        if largest >= EXACT:
-            raise wrong_value("targets", f"classes from 0 to below {EXACT:,}", f"{largest:,}")
+        if largest >= max(array.size, FEW):
+            place = np.argwhere(np.asarray(array) == largest)[0].tolist()
+            at = ", ".join(f"{axis} {i}" for axis, i in zip(axes, place, strict=True))
+            expected = f"classes from 0, fewer than the {array.size:,} targets, or labels="
+            raise wrong_value("targets", expected, f"{largest:,} at {at}; kind='regression' takes numbers")
     else:
         classes = len(labels)
     check_range("targets", array, classes, lengths, axes)
@@ -116,13 +123,13 @@ def _classes(
         array = np.where(mask, array, 0)
     if (array.dtype.kind == "u" and array.itemsize > 1) or len(axes) == 1:
         array = array.astype(np.int64)
-    return Targets(array, classes, labels)
+    return Targets(array, classes, labels, absent=absent)
 
 
 def _named(
     array: NDArray[np.str_], labels: tuple[str, ...] | None, mask: NDArray[np.bool_] | None
 ) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """Names as classes: their places among the labels, or among all names in alphabetical order."""
+    """Names as classes: their indices among the labels, or among all names in alphabetical order."""
     found, inverse = np.unique(array if mask is None else array[mask], return_inverse=True)
     if labels is None:
         labels = tuple(map(str, found))
@@ -137,15 +144,17 @@ def _named(
     return result, labels
 
 
-def _whole(array: NDArray[Any]) -> NDArray[Any]:
-    """Floats that are integers, as integers."""
-    if array.dtype.kind != "f" or not (np.isfinite(array).all() and (array == np.floor(array)).all()):
-        return array
-    return array.astype(np.int64)
+def _present(array: NDArray[Any]) -> tuple[NDArray[Any], Missing | None]:
+    """Floats as integers, with missing values as 0 and in a mask; other arrays unchanged."""
+    if array.dtype.kind != "f":
+        return array, None
+    gaps = missing(array)
+    filled = whole(np.where(np.isfinite(array), array, 0) if gaps.number else array)
+    return (array, None) if filled.dtype.kind == "f" else (filled, gaps)
 
 
 def _many(array: NDArray[Any], labels: tuple[str, ...] | None) -> Targets:
-    array = _whole(array)
+    array, absent = _present(array)
     if array.ndim != 2 or not array.shape[1] or array.dtype.kind not in "biu":
         came = f"{array.dtype} of shape {array.shape}"
         raise wrong_value("targets", "0 or 1 for each example and label, (examples, labels)", came)
@@ -154,7 +163,7 @@ def _many(array: NDArray[Any], labels: tuple[str, ...] | None) -> Targets:
     if len(wrong):
         example, label = wrong[0].tolist()
         raise wrong_value("targets", "0 or 1", f"{array[example, label]} at example {example}, label {label}")
-    return Targets(array.astype(np.uint8), array.shape[1], labels)
+    return Targets(array.astype(np.uint8), array.shape[1], labels, absent=absent)
 
 
 def _numbers(kind: str, array: NDArray[Any], labels: tuple[str, ...] | None) -> Targets:

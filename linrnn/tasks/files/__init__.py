@@ -1,4 +1,5 @@
-"""Files of one's own as tasks, one module a format; `open_data` picks it by the suffix or by what is in the folder."""
+"""The user's files as tasks, one module for each format; `open_data` chooses by the suffix or by the content of a
+folder."""
 
 import inspect
 from pathlib import Path
@@ -14,12 +15,12 @@ __all__ = ["FORMATS", "New", "format_of", "open_data", "options_of", "read_new"]
 
 
 def open_data(path: str | Path, **options: Any) -> Task:
-    """A task from a file or folder of one's own.
+    """A task from a file or folder.
 
     Args:
         path: a .npz or .npy file or a folder of .npy files; a table (.csv, .tsv, .parquet); a folder with a folder of
             audio for each class; or a text (.txt, .text, .md).
-        options: as the `load` of the format takes them; None is as if an option were not given.
+        options: the arguments of `load` in the module of the format; None has no effect.
 
     Example:
         >>> task = linrnn.tasks.files.open_data("readings.csv", target="price", window=512, horizon=24)

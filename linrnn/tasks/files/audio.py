@@ -1,4 +1,4 @@
-"""A folder of audio as a task: one folder a class."""
+"""A folder of audio as a task: one folder for each class."""
 
 import importlib.util
 from collections import Counter
@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from linrnn.tasks.arrays.splits import ALSO
 from linrnn.tasks.base import SPLITS, Task
 from linrnn.tasks.files import wav
 from linrnn.util.errors import check_integer, wrong_value
@@ -26,13 +27,13 @@ def load(
     name: str | None = None,
 ) -> Task:
     """A task from a folder with a folder of audio files for each class, or with train, validation and test folders that
-    hold such folders.
+    hold such folders. Without a folder for validation, its examples are taken from the training examples.
 
     Args:
         path: of the folder.
         rate: the samples in a second, to which files are resampled; None for the rate of most files.
         seconds: longer files are cut to this time; None keeps all samples.
-        fractions: the parts for training, validation and test, where there are no folders for them.
+        fractions: the parts for training, validation and test, if there are no folders for them.
         seed: of the order from which splits are cut.
         name: of the task.
     """
@@ -40,9 +41,8 @@ def load(
         check_integer("rate", rate, 1)
     if seconds is not None and not (isinstance(seconds, int | float) and seconds > 0):
         raise wrong_value("seconds", "a number above 0", seconds)
-    parts = {part: path / part for part in SPLITS}
-    divided = all(folder.is_dir() for folder in parts.values())
-    groups = [_by_class(folder) for folder in parts.values()] if divided else [_by_class(path)]
+    parts = _split_folders(path)
+    groups = [_by_class(folder) for folder in parts.values()] or [_by_class(path)]
     classes = sorted({name for group in groups for name in group})
     files = [(file, classes.index(name)) for group in groups for name, some in group.items() for file in some]
     if len(classes) < 2:
@@ -53,7 +53,7 @@ def load(
     sequences = [prepare(samples, own, common, seconds) for samples, own in heard]
     others = ", ".join(f"{own:,}" for own in sorted(rates) if own != common)
     bounds = np.cumsum([0, *(sum(map(len, group.values())) for group in groups)])
-    splits = {n: np.arange(*bounds[i : i + 2]) for i, n in enumerate(SPLITS)} if divided else None
+    splits = {name: np.arange(*bounds[i : i + 2]) for i, name in enumerate(parts)} or None
     return Task.from_arrays(
         sequences, [target for _, target in files], kind="classification", labels=classes, splits=splits,
         fractions=fractions, seed=seed, channels=["audio"], name=name or path.resolve().name,
@@ -64,12 +64,12 @@ def load(
 
 
 def read(path: Path) -> tuple[NDArray[np.float32], int]:
-    """The samples of a file, channels averaged, and how many there are in a second."""
+    """The samples of a file, averaged over channels, and the number of samples per second."""
     if path.suffix.lower() != ".wav":
         return _by_soundfile(path)
     try:
         return wav.read(path)
-    except ValueError as error:  # soundfile knows more encodings
+    except ValueError as error:  # soundfile reads more encodings
         if importlib.util.find_spec("soundfile") is None:
             raise
         try:
@@ -100,15 +100,25 @@ def prepare(samples: NDArray[np.float32], own: int, rate: int, seconds: float | 
 
 
 def resample(samples: NDArray[np.float32], own: int, rate: int) -> NDArray[np.float32]:
-    """As many samples as the other rate has in the same time, without the frequencies that it cannot hold."""
+    """Resample to the number of samples of the other rate, without the frequencies above its limit."""
     steps = max(1, round(len(samples) * rate / own))
     spectrum = np.fft.rfft(samples)[: steps // 2 + 1]
     return (np.fft.irfft(spectrum, steps) * (steps / len(samples))).astype(np.float32)
 
 
 def holds_audio(path: Path) -> bool:
-    """Whether a folder has audio files in its folders, or in theirs."""
-    return any(file.suffix.lower() in SUFFIXES for depth in ("*/*", "*/*/*") for file in path.glob(depth))
+    """Whether the folders in a folder, or the folders in these, have audio files."""
+    return any(_audio(folder) for folder in path.iterdir() if folder.is_dir())
+
+
+def _split_folders(path: Path) -> dict[str, Path]:
+    """The folders of the splits, if all folders are splits and include training and test; otherwise none."""
+    names = {also: name for name, known in ALSO.items() for also in known}
+    folders = [folder for folder in sorted(path.iterdir()) if folder.is_dir() and _audio(folder)]
+    found = {names.get(folder.name.lower(), ""): folder for folder in folders}
+    if len(found) < len(folders) or not {"train", "test"} <= found.keys() or "" in found:
+        return {}
+    return {name: found[name] for name in SPLITS if name in found}
 
 
 def _by_class(folder: Path) -> dict[str, list[Path]]:
@@ -118,4 +128,5 @@ def _by_class(folder: Path) -> dict[str, list[Path]]:
 
 
 def _audio(folder: Path) -> list[Path]:
-    return [file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and not file.name.startswith(".")]
+    """The audio files of a folder and of the folders in it."""
+    return [file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES and not file.name.startswith(".")]

@@ -3,6 +3,7 @@
 import csv
 import io
 import itertools
+import re
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from linrnn.tasks.files.packed import opened
 from linrnn.util.errors import unknown, wrong_type, wrong_value
 
+FLAGS = {"true": 1.0, "false": 0.0}
 EMPTY = {"", "na", "n/a", "nan", "null", "none", "-"}
 
 
@@ -26,11 +28,12 @@ class Column:
     Attributes:
         name: in the first line.
         numbers: NaN where a cell is empty or no number.
-        texts: the cells; None where the column holds numbers and nobody needs its texts.
+        texts: the cells; None for columns of numbers whose texts are not needed.
         integers: whether all numbers are integers.
         seen: whether there is a number.
         wrong: the row and the text of the first cell that is neither empty nor a number.
         comma: whether numbers may have a decimal comma.
+        words: the count of cells that are neither empty nor numbers.
     """
 
     name: str
@@ -40,32 +43,38 @@ class Column:
     seen: bool = False
     wrong: tuple[int, str] | None = None
     comma: bool = False
+    words: int = 0
 
     @property
     def text(self) -> bool:
-        """Whether this is a column of text: one whose first cell that is not empty is no number."""
-        return self.wrong is not None and not self.seen
+        """Whether this is a column of text: neither its first nonempty cell nor most of the others are numbers."""
+        return self.wrong is not None and not self.seen and 2 * self.words > np.isfinite(self.numbers).sum()
+
+    @property
+    def has_numbers(self) -> bool:
+        return self.seen or (self.wrong is not None and not self.text)
 
     def add(self, cell: str, row: int) -> None:
         if self.texts is not None:
             self.texts.append(cell)
-        if self.wrong is not None and not self.seen:
-            return  # text from its start
         if self.comma:
             cell = cell.replace(",", ".", 1)
         try:
             number = float(cell)
         except ValueError:
-            number = np.nan
-            if cell.strip().lower() not in EMPTY and self.wrong is None:
-                self.wrong = row, cell
+            number = FLAGS.get(cell.strip().lower(), np.nan)
+            if number == number:
+                self.seen = self.seen or self.wrong is None
+            elif cell.strip().lower() not in EMPTY:
+                self.wrong = self.wrong or (row, cell)
+                self.words += 1
         else:
-            self.seen = self.seen or number == number
+            self.seen = self.seen or (self.wrong is None and number == number)
             self.integers = self.integers and (number != number or cell.strip().lstrip("+-").isdecimal())
         self.numbers.append(number)
 
     def values(self) -> NDArray[np.float64]:
-        """The numbers; a cell that is none is an error with its row and column."""
+        """The numbers; a cell without a number is an error with its row and column."""
         if self.wrong is not None:
             row, cell = self.wrong
             raise wrong_type(f"column {self.name!r}", "numbers", f"{cell!r} in row {row:,}")
@@ -73,7 +82,7 @@ class Column:
 
 
 class Columns:
-    """A table, and where it comes from; rows are counted as an editor counts lines, the names being row 1."""
+    """A table and its source; rows are counted like lines in an editor, with the names in row 1."""
 
     def __init__(self, path: Path, columns: Sequence[Column], rows: int) -> None:
         self.path, self.rows = path, rows
@@ -85,8 +94,11 @@ class Columns:
         return self.by_name[name]
 
     def numeric(self) -> list[str]:
-        """The columns of numbers. One with text after numbers is among them, so that its values are an error."""
-        return [name for name, column in self.by_name.items() if not column.text and column.seen]
+        """The columns of numbers, except one without a name, which is the index that pandas writes.
+
+        A column with text among numbers is included, so that its values are an error.
+        """
+        return [name for name, column in self.by_name.items() if name and not column.text and column.has_numbers]
 
 
 def check_names(option: str, names: Iterable[str], known: Sequence[str]) -> None:
@@ -100,7 +112,7 @@ def read(path: Path, named: dict[str, list[str]]) -> Columns:
     """A table from a file.
 
     Args:
-        path: of a CSV file, with commas, semicolons or tabs, or of a Parquet file.
+        path: of a CSV file, with commas, semicolons, tabs or bars, or of a Parquet file.
         named: the columns that an option names, by option; their texts are kept, and unknown ones are errors.
     """
     return _parquet(path, named) if path.suffix.lower() in (".parquet", ".pq") else _csv(path, named)
@@ -111,11 +123,11 @@ def _csv(path: Path, named: dict[str, list[str]]) -> Columns:
     try:
         with opened(path) as data, io.TextIOWrapper(data, "utf-8-sig", newline="") as file:
             first = file.readline()
-            delimiter = max(",;\t", key=first.count)
+            delimiter = max(",;\t|", key=first.count)
             lines = csv.reader(itertools.chain([first], file), delimiter=delimiter, strict=True)
             names = [cell.strip() for cell in next(lines, [])]
             _check_header(path, names, named)
-            comma = delimiter != ","  # 3,14 is a number then
+            comma = delimiter != ","  # then 3,14 is a number
             columns = [Column(name, texts=[] if name in keep else None, comma=comma) for name in names]
             rows = 0
             for cells in lines:
@@ -170,22 +182,33 @@ def _from_array(name: str, values: NDArray[Any]) -> Column:
 
 
 def moments_of(column: Column) -> NDArray[np.float64]:
-    """The times of a column, as numbers: numbers as they are, dates of ISO 8601 as seconds."""
+    """The times of a column: numbers unchanged, dates as seconds."""
     if column.wrong is None:
         return column.values()
     result = np.empty(len(column.texts or ()))
     for i, cell in enumerate(column.texts or ()):
         try:
-            time = datetime.fromisoformat(cell.strip())
+            time = _date(cell.strip())
             result[i] = time.replace(tzinfo=time.tzinfo or UTC).timestamp()
         except ValueError:
-            expected = "numbers, or dates such as 2024-05-01 or 2024-05-01 12:30:00"
+            expected = "numbers, or dates such as 2024-05-01, 2024-05-01 12:30:00 or 01.05.2024"
             raise wrong_value(f"time: column {column.name!r}", expected, f"{cell!r} in row {i + 2:,}") from None
     return result
 
 
+def _date(cell: str) -> datetime:
+    """A date of ISO 8601, also with slashes or without a day, or with the day first and points between."""
+    if found := re.fullmatch(r"(\d{4})[-/](\d{1,2})(?:[-/](\d{1,2}))?(?:[T ]+(\d.*))?", cell):
+        year, month, day, clock = found.groups()
+    elif found := re.fullmatch(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?: +(\d.*))?", cell):
+        day, month, year, clock = found.groups()
+    else:
+        return datetime.fromisoformat(cell)
+    return datetime.fromisoformat(f"{year}-{month:0>2}-{day or '1':0>2}T{clock or '00:00'}")
+
+
 def not_utf8(path: Path) -> ValueError:
-    """The error for a file that is not UTF-8: it names the first byte that is not, its position and its line."""
+    """The error for a file that is not UTF-8: it names the first wrong byte, its position and its line."""
     before, came = 0, "other text"
     with opened(path) as file:
         for number, line in enumerate(file, start=1):

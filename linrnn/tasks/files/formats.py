@@ -1,4 +1,4 @@
-"""The formats of files, and which one a file or folder has."""
+"""The formats of files, and the format of a file or folder."""
 
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +19,7 @@ WHAT = {
 
 
 def format_of(path: Path) -> str:
-    """The format of a file or folder that is there."""
+    """The format of an existing file or folder."""
     if not path.exists():
         raise FileNotFoundError(f"{path}: expected a file or a folder, got none there")
     if path.is_dir():

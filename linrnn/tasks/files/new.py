@@ -1,4 +1,4 @@
-"""Inputs without targets from a file, in the form of those that a model was trained on."""
+"""Inputs for predictions from a file, in the form of a model's training inputs."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,8 +23,8 @@ class New(NamedTuple):
 
     Attributes:
         inputs: as in a `Split`.
-        lengths: integers (examples,), the real steps; None where all are.
-        targets: those of the file, as they are there; None where it has none.
+        lengths: integers (examples,), the number of steps before the padding; None: no padding.
+        targets: the targets in the file, unchanged; None if it has none.
         names: of the examples: their numbers, the series, or the files.
     """
 
@@ -37,11 +37,11 @@ class New(NamedTuple):
 def read_new(path: str | Path, like: Description) -> New:
     """Inputs for a model that was trained on a task with this description.
 
-    Of a table for a forecast they are the last window of each series; of a table of labelled steps, each series whole;
-    of audio each file; of a text the whole text.
+    For a forecast, a table gives the last window of each series; for labelled steps, each whole series. Audio gives
+    each file, and a text the whole text.
 
     Args:
-        path: a file of one's own, in the format of the file that the model was trained on, or NumPy's arrays.
+        path: a file in the format of the training data, or arrays of NumPy.
         like: the description of the task.
     """
     path = Path(path).expanduser()
@@ -53,8 +53,7 @@ def read_new(path: str | Path, like: Description) -> New:
         raise wrong_value(str(path), f"{trained}, as in training, or {WHAT['npz']}", WHAT[format_])
     with named(path):
         found = {"npz": _arrays, "table": _table, "audio": _sounds, "text": _text}[format_](path, like)
-    _check(found, like, path)
-    return found
+    return _checked(found, like, path)
 
 
 def _arrays(path: Path, like: Description) -> New:
@@ -126,21 +125,22 @@ def _text(path: Path, like: Description) -> New:
     return New(ids[None], None, None, [path.stem])
 
 
-def _check(found: New, like: Description, path: Path) -> None:
-    """Raise ValueError unless the inputs are of the form of the task's, and finite."""
+def _checked(found: New, like: Description, path: Path) -> New:
+    """Raise ValueError unless inputs have the form of the task's inputs and are finite."""
     channels = None if found.inputs.ndim == 2 else found.inputs.shape[2]
     expected = None if like.channels is None else like.channels + (like.vocabulary is not None)
     if channels != expected or (like.channels is None) != (found.inputs.dtype.kind in "iu" and channels is None):
         form = "tokens (examples, length)" if expected is None else f"(examples, length, {expected})"
         raise wrong_value(f"{path}: inputs", form, f"{found.inputs.dtype} {found.inputs.shape}")
     if found.inputs.dtype.kind != "f":
-        return
+        return found
     gaps = statistics.missing(found.inputs, found.lengths)
     if not gaps.number:
-        return
+        return found
     if like.options.get("missing") not in ("mean", "drop") or like.mean is None:
         raise wrong_value(f"{path}: inputs", "finite numbers", arrays.describe_missing(gaps, like.columns))
-    means = np.array(like.mean)
+    means, filled = np.array(like.mean), np.array(found.inputs)
     for example in gaps.rows:  # as in training: the mean of the training split
-        row = found.inputs[example, :, : len(means)]
+        row = filled[example, :, : len(means)]
         row[...] = np.where(statistics.finite(row), row, means)
+    return found._replace(inputs=filled)

@@ -1,4 +1,4 @@
-"""NumPy's files as tasks: one .npz file, a folder of .npy files, or one .npy file and those named after it."""
+"""NumPy's files as tasks: one .npz file, a folder of .npy files, or one .npy file and the files named after it."""
 
 import difflib
 from collections.abc import Sequence
@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linrnn.tasks.arrays.inputs import damaged, open_array, refused
+from linrnn.tasks.arrays.rows import blocks
+from linrnn.tasks.arrays.splits import ALSO
 from linrnn.tasks.base import SPLITS, Kind, Task
 from linrnn.util.errors import unknown, wrong_value
 from linrnn.util.files import DAMAGE, plain
@@ -17,7 +19,7 @@ SUFFIXES = (".npz", ".npy")
 PARTS = ("inputs", "targets", "lengths", "tokens")
 COMMON = (*PARTS, "labels", "channels", "splits")
 NAMES = (*COMMON, "split", *SPLITS, *(f"{split}_{part}" for split in SPLITS for part in PARTS))
-SPLIT_NAMES = {"train": 0, "training": 0, "validation": 1, "valid": 1, "val": 1, "dev": 1, "test": 2}
+ALIASES = {"x": "inputs", "y": "targets"}  # as in scikit-learn and Keras, also in capitals
 
 
 def load(
@@ -35,15 +37,17 @@ def load(
     """A task from arrays in files.
 
     Args:
-        path: of a .npz file with the arrays `inputs` and `targets`, and, where there are any, `lengths`, `tokens`,
-            `labels`, `channels`, and `splits`: for each example 0 or "train", 1 or "validation", 2 or "test", or how
-            many examples each of the three has; or with the indices of each, `train`, `validation` and `test`; or with
-            `train_inputs`, `validation_inputs`, `test_inputs` and so on. Or of a folder with such arrays as .npy files;
-            or of one .npy file, the inputs, where X.npy is accompanied by X_targets.npy and so on, and inputs.npy by
-            targets.npy. The arrays of .npy files are mapped into memory, not read.
+        path: of a .npz file with the arrays `inputs` and `targets`, and optionally `lengths`, `tokens`,
+            `labels`, `channels`, and `splits`: for each example 0 or "train", 1 or "validation", 2 or "test", or three
+            numbers of examples, or three fractions; or with the indices of each, `train`, `validation` and `test`; or
+            with `train_inputs`, `validation_inputs`, `test_inputs` and so on. Without examples for validation, they are
+            taken from the training examples. `X` and `y` stand for `inputs` and `targets`, and `x_train` for
+            `train_inputs`. Or of a folder with such arrays as .npy files; or of one .npy file, the inputs, where my.npy
+            is accompanied by my_targets.npy and so on, and inputs.npy by targets.npy. The arrays of .npy files are
+            mapped into memory, not read.
         kind: what is learned; None infers it from the shapes and types of the arrays.
-        vocabulary: how many symbols there are, for tokens.
-        period: the length of a season in steps, of a forecast.
+        vocabulary: for tokens: the number of symbols.
+        period: for a forecast: the length of a season in steps.
         missing, fractions, seed, by_time: as for `Task.from_arrays`.
         name: of the task.
     """
@@ -51,12 +55,13 @@ def load(
     where = f"{path.name}: {', '.join(f'{key} {value.shape}' for key, value in arrays.items() if key in NAMES)}"
     if others := [name for name in arrays if name not in NAMES]:
         where += f"; not used: {', '.join(others)}"
-    splits: dict[str, NDArray[Any]] | list[int] | None
     if "inputs" in arrays:
-        splits = _divided(arrays, len(arrays["inputs"]))
+        splits = _divided(arrays)
     else:
         arrays, splits = _together(path, arrays)
     inputs, targets = arrays["inputs"], arrays.get("targets")
+    if kind is None and targets is not None and _flags(targets):
+        targets = targets.astype(np.uint8)
     found = kind or infer(inputs, targets)
     return Task.from_arrays(
         inputs, targets, arrays.get("lengths"), kind=found, tokens=arrays.get("tokens"), vocabulary=vocabulary,
@@ -67,9 +72,9 @@ def load(
 
 
 def read(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays in a file or a folder, by name. Python objects and pickles are refused, and never loaded.
+    """The arrays in a file or a folder, by name. Python objects and pickles are an error, and are never loaded.
 
-    An unknown name that is close to a known one is an error.
+    An unknown name that is close to a known one is an error; a single array is the inputs.
     """
     if path.suffix == ".npz":
         arrays = _zipped(path)
@@ -77,6 +82,9 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
         files = {file.stem: file for file in sorted(path.glob("*.npy"))} if path.is_dir() else _beside(path)
         root = path if path.is_dir() else None
         arrays = {name: open_array(plain(file, root)) for name, file in files.items()}
+    if len(arrays) == 1 and not arrays.keys() & {*NAMES}:
+        arrays = {"inputs": next(iter(arrays.values()))}
+    arrays = _renamed(path, arrays)
     for name in arrays:
         if name not in NAMES and (near := difflib.get_close_matches(name, NAMES, n=1)):
             raise unknown(f"{path}: array", name, COMMON if near[0] in COMMON else NAMES)
@@ -86,7 +94,7 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def infer(inputs: NDArray[Any], targets: NDArray[Any] | None) -> Kind:
-    """The kind of task that these arrays are for."""
+    """The kind of task of these arrays."""
     if targets is None:
         if inputs.dtype.kind not in "biu" or inputs.ndim != 2:
             came = f"none, with inputs {inputs.dtype} {inputs.shape}"
@@ -100,10 +108,44 @@ def infer(inputs: NDArray[Any], targets: NDArray[Any] | None) -> Kind:
     return "per-step" if steps else "multi-label"
 
 
+def _flags(targets: NDArray[Any]) -> bool:
+    """Whether these are floats that are all 0 or 1: classes, not numbers."""
+    if targets.dtype.kind != "f" or targets.ndim > 2:
+        return False
+    return all(np.isin(block, (0, 1)).all() for _, block in blocks(targets))
+
+
+def _renamed(path: Path, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The arrays by our names: X is the inputs, x_train those for training."""
+    parted = {also: name for name, names in ALSO.items() for also in names}
+    result: dict[str, NDArray[Any]] = {}
+    for given, array in arrays.items():
+        name, words = given, given.lower().split("_")
+        if given.lower() in ALIASES:
+            name = ALIASES[given.lower()]
+        elif given in parted and "train" in arrays and "test" in arrays:
+            name = parted[given]
+        elif len(words) == 2 and words[1] in parted:  # x_train
+            words.reverse()
+        if len(words) == 2 and words[0] in parted:
+            part = "targets" if words[1] == "labels" else ALIASES.get(words[1], words[1])
+            name = f"{parted[words[0]]}_{part}" if part in PARTS else given
+        if name in result or (name != given and name in arrays):
+            raise wrong_value(f"{path}: array {given!r}", f"one array of {name}", "two")
+        result[name] = array
+    if "targets" not in result and "labels" in result and "inputs" in result:
+        labels, inputs = result["labels"], result["inputs"]
+        if labels.ndim and inputs.ndim and len(labels) == len(inputs):  # those of the examples, not names of classes
+            result["targets"] = result.pop("labels")
+    return result
+
+
 def _beside(path: Path) -> dict[str, Path]:
-    """The file of the inputs, and those named after it."""
+    """The file of the inputs, and the files named after it."""
     stem = "" if path.stem == "inputs" else f"{path.stem.removesuffix('_inputs')}_"
     others = {part: path.with_name(f"{stem}{part}.npy") for part in NAMES if part != "inputs"}
+    if path.stem.lower() == "x" and not others["targets"].is_file():
+        others["targets"] = path.with_name(f"{'y' if path.stem == 'x' else 'Y'}.npy")
     return {"inputs": path, **{part: file for part, file in others.items() if file.is_file()}}
 
 
@@ -119,7 +161,7 @@ def _zipped(path: Path) -> dict[str, NDArray[Any]]:
             raise
         raise _damaged_zip(path, error) from None
     except DAMAGE as error:
-        if isinstance(error, ValueError | TypeError) and "expected" in str(error):  # it is in our words already
+        if isinstance(error, ValueError | TypeError) and "expected" in str(error):  # the message is linrnn's own
             raise
         raise (refused(path) if "pickle" in str(error).lower() else _damaged_zip(path, error)) from None
 
@@ -137,18 +179,18 @@ def _damaged_zip(path: Path, error: Exception) -> ValueError:
 
 
 def _together(path: Path, arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-    """The arrays of three splits as one, and which examples are whose."""
-    for split in SPLITS:
-        if f"{split}_inputs" not in arrays:
-            raise wrong_value(str(path), f"an array `{split}_inputs` beside `train_inputs`", "none")
-    sizes = [len(arrays[f"{split}_inputs"]) for split in SPLITS]
+    """The arrays of three splits as one, and the examples of each split."""
+    if "test_inputs" not in arrays:
+        raise wrong_value(str(path), "an array `test_inputs` beside `train_inputs`", "none")
+    names = [split for split in SPLITS if f"{split}_inputs" in arrays]
+    sizes = [len(arrays[f"{split}_inputs"]) for split in names]
     result = {name: array for name, array in arrays.items() if name in ("labels", "channels")}
     for part in PARTS:
-        some = [arrays.get(f"{split}_{part}") for split in SPLITS]
+        some = [arrays.get(f"{split}_{part}") for split in names]
         there = [array for array in some if array is not None]
         if not there:
             continue
-        for split, size, array in zip(SPLITS, sizes, some, strict=True):
+        for split, size, array in zip(names, sizes, some, strict=True):
             if array is None:
                 raise wrong_value(f"{path}: {split}_{part}", "an array, as for the other splits", "none")
             if array.ndim == 0 or len(array) != size or array.shape[1:] != there[0].shape[1:]:
@@ -156,29 +198,14 @@ def _together(path: Path, arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, ND
                 raise wrong_value(f"{path}: {split}_{part}", expected, array.shape)
         result[part] = np.concatenate(there)
     order = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
-    return result, dict(zip(SPLITS, order, strict=True))
+    return result, dict(zip(names, order, strict=True))
 
 
-def _divided(arrays: dict[str, NDArray[Any]], examples: int) -> dict[str, NDArray[Any]] | list[int] | None:
-    """Which examples are for what, as `Task.from_arrays` takes it; None where the file does not say."""
-    if all(name in arrays for name in SPLITS):
-        return {name: arrays[name] for name in SPLITS}
-    name = "splits" if "splits" in arrays else "split"
-    split = arrays.get(name)
-    if split is None:
-        return None
-    if split.dtype.kind in "US":
-        words = np.char.lower(split.astype(str))
-        for word in np.unique(words).tolist():
-            if word not in SPLIT_NAMES:
-                raise unknown(name, word, SPLITS)
-        split = np.array([SPLIT_NAMES[word] for word in words.ravel().tolist()]).reshape(words.shape)
-    if split.dtype.kind in "iu" and split.shape == (3,) and examples > 3:
-        return [int(count) for count in split]
-    if split.shape != (examples,) or split.dtype.kind not in "iu" or not np.isin(split, (0, 1, 2)).all():
-        expected = f"0, 1 or 2, or train, validation or test, for each of {examples} inputs"
-        raise wrong_value(name, expected, f"{split.dtype} {split.shape}")
-    return {part: np.flatnonzero(split == number) for number, part in enumerate(SPLITS)}
+def _divided(arrays: dict[str, NDArray[Any]]) -> Any:
+    """The splits, as `Task.from_arrays` takes them; None if the file has none."""
+    if "train" in arrays and "test" in arrays:
+        return {name: arrays[name] for name in SPLITS if name in arrays}
+    return arrays.get("splits", arrays.get("split"))
 
 
 def _names(array: NDArray[Any] | None) -> list[str] | None:

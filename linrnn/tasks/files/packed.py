@@ -25,7 +25,7 @@ def plain_name(path: Path) -> PurePath:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """The bytes of a file, decompressed; one that is damaged is an error that names the file."""
+    """The bytes of a file, decompressed; a damaged file is an error that names it."""
     suffix = path.suffix.lower()
     try:
         if suffix == ".zip":

@@ -1,7 +1,8 @@
 """Tables (CSV, Parquet) as tasks: forecasts of series, labelled steps, and labelled sequences.
 
 With a horizon the task is a forecast: from a window of all columns of numbers to the next steps of the target. Without
-one each row is a step: of one labelled series, or, with a column that says which sequence a row belongs to, of many.
+a horizon each row is a step of one labelled series or, with a column that names the sequence of each row, of many
+sequences.
 """
 
 import dataclasses
@@ -21,7 +22,7 @@ from linrnn.tasks.files.packed import plain_name
 from linrnn.util.errors import check_integer, wrong_value
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".pq")
-CLASSES = 100  # integers of at most so many different values are classes
+CLASSES = 100  # integers with at most this number of different values are classes
 WINDOW, SHORTEST, FEW = 256, 16, 32  # steps of a labelled series that are learned together, in a few windows at least
 
 
@@ -60,17 +61,17 @@ def load(
     Args:
         path: of a CSV or Parquet file.
         target: the column, or columns, to learn; for a forecast None takes all columns of numbers.
-        window: the steps that the model sees; of a labelled series, those that are learned together.
+        window: the steps that the model reads; for a labelled series, the steps of an example.
         horizon: the steps to forecast.
-        columns: the columns that the model sees; None takes all columns of numbers.
-        time: the column of times, by which rows are put in order; it is not an input.
-        group: the column that says which series a row belongs to; it is not an input.
-        period: the length of a season in steps, for the seasonal naive forecast.
-        relative: of a forecast, learn changes from the last value of the window; None where they are smaller than the
+        columns: the columns that the model reads; None: all columns of numbers.
+        time: the column of times, by which rows are sorted; it is not an input.
+        group: the column with the series of each row; it is not an input.
+        period: the length of a season in steps, for the seasonal naive forecast; None: inferred from the training part.
+        relative: for a forecast, learn changes from the last value of the window; None: if they are smaller than the
             deviation of the target in the training part.
         missing: what to do about empty cells: "error", "mean" or "drop".
-        fractions: the parts for training, validation and test: of each series in time, or of the sequences.
-        seed: of the order in which sequences are divided.
+        fractions: the shares of training, validation and test: of each series in time, or of the sequences.
+        seed: of the random order from which sequences are divided.
         name: of the task.
 
     Example:
@@ -100,11 +101,14 @@ def load(
     given = {"target": named["target"], "columns": inputs, "window": window, "horizon": horizon, "time": time}
     options = {"format": "table", **given, "group": group, "missing": missing}
     about = {"name": name or plain_name(path).stem, "source": f"{path.name}: {table.rows:,} rows", "options": options}
+    used = {*inputs, *named["target"], time, group}
+    if others := [column or "a column without a name" for column in table.by_name if column not in used]:
+        about["source"] = f"{about['source']}; not used: {', '.join(others)}"
     if horizon is not None:
         if window is None:
             raise wrong_value("window", "a number of steps before the forecast", None)
         goals = named["target"] or inputs
-        inputs = inputs + [goal for goal in goals if goal not in inputs]  # a series knows its own past
+        inputs = inputs + [goal for goal in goals if goal not in inputs]  # the past of the target is an input
         options["columns"] = inputs
         task = _forecast(table, rows, inputs, goals, window, horizon, fractions, missing, period, about)
         return _as_changes(task, relative)
@@ -137,7 +141,7 @@ def arrange(table: Columns, time: str | None, group: str | None) -> Rows:
 
 
 def numbers_of(table: Columns, names: Sequence[str], rows: Rows) -> NDArray[np.float64]:
-    """Columns of numbers (rows, columns), in order; infinite ones are missing, as empty cells are."""
+    """Columns of numbers (rows, columns), in order; infinite numbers and empty cells count as missing."""
     values = np.stack([table[name].values() for name in names], axis=1)[rows.order]
     values[~statistics.finite(values)] = np.nan
     return values
@@ -166,18 +170,23 @@ def _forecast(
     train = found.splits[0][1]
     if (np.asarray(train[:, 0]) == train[0, 0]).all() and (np.asarray(train[-1]) == train[0, 0]).all():
         raise wrong_value("target", "a column that varies in its training part", f"{goals}, which is constant")
+    note = f"the next {horizon:,} steps of {', '.join(goals)} after {window:,}"
+    if period is None:
+        (first, end), *_ = series.parts([max(rows.segments, key=lambda some: some[1] - some[0])], fractions)[0]
+        period = series.season(values[first:end, index[0]])
+        note += f", with a season of {period:,}" if period is not None else ""
     mean, std = tuple(found.mean.tolist()), tuple(found.std.tolist())
     train_split, validation, test = (Split(a, None, b) for a, b in found.splits)
     return Task(
         kind="forecast", train=train_split, validation=validation, test=test, classes=horizon * len(goals),
         labels=tuple(goals), channels=len(inputs), columns=tuple(inputs), mean=mean, std=std, horizon=horizon,
         target_mean=tuple(mean[i] for i in index), target_std=tuple(std[i] for i in index), period=period,
-        note=f"the next {horizon:,} steps of {', '.join(goals)} after {window:,}", missing=holes or "none", **about,
+        note=note, missing=holes or "none", **about,
     )  # fmt: skip
 
 
 def _as_changes(task: Task, relative: bool | None) -> Task:
-    """The forecast as one of changes where that is asked for, or where they are smaller than the deviation."""
+    """The forecast as a forecast of changes, if requested, or if changes are smaller than the deviation."""
     changed = task.as_changes()
     if relative is None:
         assert None not in (task.target_std, changed.target_std, changed.target_mean)
@@ -198,7 +207,7 @@ def _labelled(
     missing: Literal["error", "mean", "drop"],
     about: dict[str, Any],
 ) -> Task:
-    """A target at each step, or, where it is the same in all rows of a sequence, one for the sequence."""
+    """A target at each step; or one for each sequence, if it is the same in all rows of a sequence."""
     values, goals = numbers_of(table, inputs, rows), options["target"]
     holes = _holes(values, inputs, rows)
     if holes and missing == "error":
@@ -250,7 +259,7 @@ def _constant(targets: NDArray[Any]) -> bool:
 
 
 def _holes(values: NDArray[np.float64], names: list[str], rows: Rows) -> str:
-    """How many numbers are missing, and where the first is; nothing where there are none."""
+    """The count of missing numbers, and the place of the first; empty if there are none."""
     bad = np.isnan(values)
     if not bad.any():
         return ""

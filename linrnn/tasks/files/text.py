@@ -31,8 +31,8 @@ def load(
 
     Args:
         path: of a file in UTF-8.
-        window: the characters of an example; examples follow each other without a gap. None for 256, or for fewer where
-            a part of the text is shorter.
+        window: the characters of an example; examples follow each other without a gap. None: 256, or fewer if a part of
+            the text is shorter.
         fractions: the first part of the text is for training, the next for validation, the last for the test.
         name: of the task.
     """
@@ -62,7 +62,7 @@ def load(
 
 
 def encode(text: str, vocabulary: Sequence[str]) -> NDArray[Any]:
-    """The ids of the characters of a text, 0 for those that the vocabulary does not have."""
+    """The ids of the characters of a text, 0 for characters that are not in the vocabulary."""
     known = np.array([ord(symbol) for symbol in vocabulary[1:]], np.uint32)
     return _ids(_points(text), known, len(vocabulary))
 
@@ -86,7 +86,7 @@ def _ids(points: NDArray[np.uint32], known: NDArray[np.uint32], symbols: int) ->
 
 
 def _windows(ids: NDArray[Any], window: int) -> Split:
-    """Windows one after the other, and the next token of each; what does not fill a window at the end is left out."""
+    """Consecutive windows and the next token of each step; the rest of the text after the last window is left out."""
     count = (len(ids) - 1) // window
     inputs, targets = ids[: count * window], ids[1 : count * window + 1]
     return Split(inputs.reshape(count, window), None, targets.reshape(count, window))

@@ -12,7 +12,7 @@ PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
 
 
 def read(path: Path) -> tuple[NDArray[np.float32], int]:
-    """The samples, from -1 to 1, channels averaged, and how many there are in a second."""
+    """The samples, from -1 to 1, averaged over channels, and the number of samples per second."""
     data = path.read_bytes()
     chunks = _chunks(path, data)
     if len(chunks.get(b"fmt ", b"")) < 16 or b"data" not in chunks:

@@ -1,19 +1,19 @@
 """The generator of Pathfinder images: two long dashed paths among short ones, and two ends of the long ones marked.
 
-An image is first traced, dash by dash, then drawn. Everything in it follows from the seed and the image's number, by a
-random generator of its own, so that it is the same whoever makes it and in whatever order. The label decides one thing
-alone: whether the second marker is at the end of the path whose start has the first, or at the end of the other.
+An image is first traced, dash by dash, then drawn. It depends only on the seed and the image's number, by a separate
+random generator, so the order of generation does not matter. The label decides only one thing: whether the second
+marker is at the end of the path whose start has the first marker, or at the end of the other path.
 
-Dashes keep apart by a soft mask of 0 to 255: what the dashes so far occupy, the border included. A path's last dash is
-no part of it until the next one is placed, so that neighbours on a path may come close.
+A soft mask of 0 to 255, of the earlier dashes and the border, keeps dashes apart. A path's last dash is added to the
+mask when the next dash is placed, so that neighbours on a path may be close.
 
-Places are pixels (y, x): a head is cut down to one, a pivot is rounded up. How a dash, its mask and a marker look is in
-`strokes`.
+Places are pixels (y, x): a head is rounded down, a pivot is rounded up. `strokes` draws dashes, masks and markers.
 
-The rules are the original program's, with what looks like its mistakes: the last dash of the first path is never part
-of the mask, and where a path starts is decided by a kernel one pixel off. The images were compared with 1,000 of the
-program's of 32×32 and 132 of 128×128. None of 64×64 was there: that their rules are the same, with other settings, is a
-guess. One thing differs on purpose: the labels are balanced, where the original program draws each on its own.
+The rules are the original program's, including its apparent mistakes: the last dash of the first path is never part of
+the mask, and the kernel that decides where a path starts is displaced by one pixel. The images were compared with 1,000
+images of the program of 32×32 and 132 of 128×128. No images of 64×64 were available; we assume the same rules with
+other settings. One difference is intended: the labels are balanced, where the original program draws each label
+independently.
 """
 
 import math
@@ -38,7 +38,7 @@ from linrnn.util.jit import jit
 
 TRIES = 3  # of a dash
 DISTRACTOR_TRIES = 5  # of a short path
-FULL = 459  # what a dash's mask and the mask so far must not add up to anywhere: 1.8 · 255
+FULL = 459  # the sum of a dash's mask and the mask so far is below this everywhere: 1.8 · 255
 FREE = 76  # the highest value of a free pixel of the mask: .3 · 255
 NOWHERE = 1e-4  # the sum of the weights of all heads from which a path cannot go on
 DRAWS = 64  # for a free pixel, before all are listed
@@ -61,11 +61,11 @@ class Trace(NamedTuple):
 
     Attributes:
         dashes: (dashes, 3), the pixel (y, x) at which each is drawn and its row in the tables of `Strokes`: the tail of
-            the first dash of a path, the heads of the others. The two targets' dashes come first, in turn.
+            the first dash of a path, the heads of the others. The two targets' dashes come first, alternately.
         paths: (dashes,), the path each belongs to: 0 and 1 are the targets, the others distractors.
         markers: (2, 2), the pixels marked.
         margin: half the gap between the dashes.
-        label: 1 where one path joins the markers, 0 where none does.
+        label: 1 if a path joins the markers, otherwise 0.
     """
 
     dashes: Ints
@@ -91,9 +91,9 @@ def draw(rules: Rules, traced: Trace) -> Pixels:
 
 
 def fill(rules: Rules, seed: int, first: int, images: Pixels, labels: Ints) -> None:
-    """Trace and draw the images from number `first` on into (images, size, size), with their labels beside.
+    """Trace and draw the images from number `first` on into (images, size, size), and write their labels.
 
-    It needs one core and holds no lock, so that threads can share the work.
+    It runs on one core and releases the interpreter lock, so that threads can share the work.
     """
     dashes, paths = _room(rules)
     tables, marks = _tables(rules), markers(rules)
@@ -131,7 +131,7 @@ def _below(state: State, high: int) -> int:
 
 @jit
 def _label(seed: np.uint64, number: np.uint64) -> int:
-    """One of each in every pair of images, in random order: from an even number on, no count is off by more than 1."""
+    """Each pair of images has both labels in random order: from an even number on, the counts differ by at most 1."""
     pair = _mix(_mix(seed + G) ^ (number >> np.uint64(1)))
     return int((pair ^ number) & np.uint64(1))
 
@@ -157,8 +157,8 @@ def _fill(
 
 
 # The trace. `dashes` and `paths` are filled from the front. A path grows at its tip, (y, x) and an orientation: the
-# pivot of its last dash, from which the next pivot and the turn follow. The mask is wider than the image by half a
-# stroke on each side, so that no stroke leaves it.
+# pivot of its last dash, from which the next pivot and the change of orientation follow. The mask is wider than the
+# image by half a stroke on each side, so that no stroke leaves it.
 
 
 @jit
@@ -195,7 +195,7 @@ def _trace(
 
 @jit
 def _targets(rules: Rules, table: Strokes, state: State, mask: Pixels, tips: Ints, dashes: Ints) -> bool:
-    """Both target paths, dash by dash in turn; False where one got stuck."""
+    """Both target paths, dash by dash alternately; False if a path cannot be continued."""
     if not _first(rules, table, state, tips[0], dashes[0]) or not _second(rules, table, state, tips[1], dashes):
         return False
     half = table.mask.shape[1] // 2
@@ -206,13 +206,13 @@ def _targets(rules: Rules, table: Strokes, state: State, mask: Pixels, tips: Int
         if not _grow(rules, table, state, mask, tips[i % 2], dashes[i]):
             return False
         _occupy(table, mask, dashes[i - 2])
-    _occupy(table, mask, dashes[2 * rules.path - 1])  # as in the original program, not the other path's last dash
+    _occupy(table, mask, dashes[2 * rules.path - 1])  # as in the original program, without the other path's last dash
     return True
 
 
 @jit
 def _first(rules: Rules, table: Strokes, state: State, tip: Ints, dash: Ints) -> bool:
-    """The first dash of the first path: all that must be free is twice the seed distance away from the border."""
+    """The first dash of the first path: everything that must be free is twice the seed distance from the border."""
     low, high = 2 * rules.seed_distance, rules.size - 2 * rules.seed_distance
     for _ in range(TRIES):
         degree = _below(state, DEGREES)
@@ -230,7 +230,7 @@ def _first(rules: Rules, table: Strokes, state: State, tip: Ints, dash: Ints) ->
 
 @jit
 def _second(rules: Rules, table: Strokes, state: State, tip: Ints, dashes: Ints) -> bool:
-    """The first dash of the second path: at the seed distance from the first, wherever that is."""
+    """The first dash of the second path, at the seed distance from the first dash."""
     for _ in range(TRIES):
         degree, way = _below(state, DEGREES), table.around[_below(state, DEGREES)]
         y, x = round(dashes[0, 0] + way[0]), round(dashes[0, 1] + way[1])
@@ -241,7 +241,7 @@ def _second(rules: Rules, table: Strokes, state: State, tip: Ints, dashes: Ints)
 
 @jit
 def _distractor(rules: Rules, table: Strokes, state: State, mask: Pixels, tip: Ints, dashes: Ints) -> bool:
-    """A short path anywhere free; False where it got stuck."""
+    """A short path at any free place; False if it cannot be continued."""
     for _ in range(TRIES):
         degree = _below(state, DEGREES)
         y, x = _free(rules, table, state, mask, degree)
@@ -261,7 +261,7 @@ def _distractor(rules: Rules, table: Strokes, state: State, mask: Pixels, tip: I
 
 @jit
 def _start(rules: Rules, table: Strokes, degree: int, y: int, x: int, tip: Ints, dash: Ints) -> bool:
-    """Put the first dash of a path; False where its head or its pivot is outside the image."""
+    """Place the first dash of a path; False if its head or its pivot is outside of the image."""
     ways = table.starts[degree]
     head_y, head_x = math.ceil(y + ways[0, 0]), math.ceil(x + ways[0, 1])
     pivot_y, pivot_x = math.ceil(head_y + ways[1, 0]), math.ceil(head_x + ways[1, 1])
@@ -275,7 +275,7 @@ def _start(rules: Rules, table: Strokes, degree: int, y: int, x: int, tip: Ints,
 
 @jit
 def _free(rules: Rules, table: Strokes, state: State, mask: Pixels, degree: int) -> tuple[int, int]:
-    """A pixel, any with the same chance, around which a first dash finds all free; (-1, -1) where there is none."""
+    """A uniformly random pixel around which everything is free for a first dash; (-1, -1) if there is none."""
     kernel, half = table.kernel[degree, : table.cells[degree]], table.mask.shape[1] // 2
     if len(kernel) == 0:
         return -1, -1
@@ -306,7 +306,7 @@ def _is_free(mask: Pixels, kernel: Ints, half: int, y: int, x: int) -> bool:
 
 @jit
 def _grow(rules: Rules, table: Strokes, state: State, mask: Pixels, tip: Ints, dash: Ints) -> bool:
-    """Add a dash to a path; False, with nothing added, where it cannot go on."""
+    """Add a dash to a path; False, with nothing added, if the path cannot be continued."""
     y, x = math.ceil(tip[0] + table.steps[tip[2], 0]), math.ceil(tip[1] + table.steps[tip[2], 1])
     weights = np.empty(len(table.heads))
     total = _weigh(rules, table, mask, y, x, table.turns[tip[2]], weights)
@@ -327,7 +327,8 @@ def _grow(rules: Rules, table: Strokes, state: State, mask: Pixels, tip: Ints, d
 
 @jit
 def _weigh(rules: Rules, table: Strokes, mask: Pixels, y: int, x: int, turns: Floats, weights: Floats) -> float:
-    """The weights of the heads around a pivot, and their sum: by the turn, and by how free all is within the margin."""
+    """The weights of the heads around a pivot, and their sum: by the change of orientation, and by the free share
+    within the margin."""
     half, total = table.mask.shape[1] // 2, 0.0
     for i in range(len(weights)):
         head_y, head_x = y + table.heads[i, 0], x + table.heads[i, 1]
@@ -383,7 +384,7 @@ def _draw(
 
 @jit
 def _stamp(canvas: Floats, stamp: Pixels, top: int, left: int, bright: Floats) -> None:
-    """Put a picture with its upper left corner at a place; what is outside the canvas is cut off."""
+    """Put a picture with its upper left corner at a place, clipped to the canvas."""
     for i in range(max(0, -top), min(len(stamp), len(canvas) - top)):
         for j in range(max(0, -left), min(len(stamp), len(canvas) - left)):
             canvas[top + i, left + j] = max(canvas[top + i, left + j], bright[stamp[i, j]])

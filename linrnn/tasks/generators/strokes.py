@@ -1,11 +1,11 @@
-"""How a dash of Pathfinder, its mask and a marker look, pixel by pixel, and where the next dash of a path may go.
+"""The pixels of dashes, masks and markers of Pathfinder, and the places for the next dash of a path.
 
-All of it depends on the orientation of the dash alone, and there are few orientations: those of the pixels on a circle
-around a pivot, for every dash but the first of a path, and whole degrees for the first. So each is drawn only once.
+They depend only on the orientation of the dash, and there are few orientations: whole degrees for the first dash of a
+path, and the pixels on a circle around a pivot for all other dashes. So each is drawn only once.
 
-A dash is drawn on a canvas of twice the size, as a line between two pixels, and reduced by Lanczos to 8 bits. Its mask
-is the line dilated by a disc of twice the margin, reduced in the same way. Pillow draws the line and reduces: with it
-the pixels are those of the benchmark's images, bit by bit.
+A dash is drawn on a canvas of twice the size, as a line between two pixels, and reduced by a Lanczos filter to 8 bits.
+Its mask is the line dilated by a disc of twice the margin, reduced in the same way. Pillow draws and reduces, so that
+the pixels equal the benchmark's images bit by bit.
 """
 
 import functools
@@ -26,7 +26,7 @@ Pixels = NDArray[np.uint8]
 
 
 class Rules(NamedTuple):
-    """What the images of one size are made of; lengths in pixels.
+    """The settings of the images of one size; lengths in pixels.
 
     Attributes:
         size: of a side.
@@ -36,8 +36,8 @@ class Rules(NamedTuple):
         path: dashes in a target path.
         dash, thickness: of each dash.
         margin_low, margin_high: half the gap between dashes, drawn for each image, both ends included.
-        continuity: how little a path turns.
-        distractors, distractor_path: how many short paths, and of how many dashes.
+        continuity: the straightness of a path.
+        distractors, distractor_path: the number of short paths, and of dashes in each.
         target, distractor, marker: the brightnesses.
     """
 
@@ -63,7 +63,7 @@ class Strokes(NamedTuple):
 
     Attributes:
         heads: (n, 2), from a pivot to the pixels on the circle around it, where the next dash may have its head.
-        turns: (n + DEGREES, n), from the last orientation to the next: the weight cos² of the turn.
+        turns: (n + DEGREES, n), from the last orientation to the next: the weight cos² of the change.
         steps: (n + DEGREES, 2), from a pivot to the next one, to be rounded up to a pixel.
         starts: (DEGREES, 2, 2), of a first dash: from its tail to its head, and from there to its pivot; to be rounded
             up.
@@ -73,8 +73,8 @@ class Strokes(NamedTuple):
         mask: (n + DEGREES, side, side), what the dash occupies.
         kernel: (DEGREES, most, 2), the pixels that must be free around the tail of a first dash, from the front of each
             row on.
-        cells: (DEGREES,), how many pixels those are; 0 where no first dash has this orientation.
-        disc: (pixels, 2), the pixels no further away than the margin.
+        cells: (DEGREES,), the number of these pixels; 0 if no first dash has this orientation.
+        disc: (pixels, 2), the pixels within the margin.
     """
 
     heads: Ints
@@ -121,7 +121,7 @@ def strokes(rules: Rules, margin: int) -> Strokes:
 def markers(rules: Rules) -> Pixels:
     """A marker in every place of a window (side, side): (side, side, side, side).
 
-    The window lies within the image, so that a marker near the border is reduced as it is there.
+    The window is inside of the image, so that markers near the border are reduced as in the image.
     """
     side = 2 * (math.ceil(rules.marker_radius) + REACH) + 1
     places = np.arange(2 * side)
@@ -142,7 +142,7 @@ def _reversed(angle: float) -> float:
 
 
 def _circle(radius: int) -> Ints:
-    """The pixels on a circle, cut down, from points one pixel of arc apart; sorted, each of them once."""
+    """The pixels on a circle, rounded down, from points one pixel of arc apart; sorted and unique."""
     angles = np.radians(np.arange(0, DEGREES, DEGREES / (2 * math.pi * radius)))
     points = {(math.floor(radius * math.sin(a)), math.floor(radius * math.cos(a))) for a in angles}
     return np.array(sorted(points))
@@ -157,7 +157,7 @@ def _disc(radius: int) -> NDArray[np.bool_]:
 def levels(rules: Rules) -> Floats:
     """The brightness (3, 256) of target dashes, distractor dashes and markers, for each of their 256 levels.
 
-    In single precision, as in the original program: it decides how a level half-way between two integers is rounded.
+    In single precision, as in the original program: the precision decides how levels between two integers are rounded.
     """
     scales = np.array([[rules.target], [rules.distractor], [rules.marker]])
     found: Floats = (np.arange(256) / WHITE * scales).astype(np.float32).astype(np.float64)
@@ -195,11 +195,11 @@ def _reduced(lit: NDArray[np.bool_], side: int) -> Pixels:
 
 
 def _kernels(reach: int, masks: list[Pixels]) -> tuple[Ints, Ints]:
-    """Where masks are full, as places around the tail of a dash.
+    """The full pixels of masks, as places around the tail of a dash.
 
-    As in the original program, it is one pixel further down and to the right than the dash. And the program takes a
-    corner of the image around which the whole kernel lies outside for a sign that no pixel at all is free: at 32 × 32
-    so few orientations are left that the first path starts up and to the left, and most distractors are missing.
+    As in the original program, they are displaced from the dash by one pixel down and to the right. The program also
+    concludes that no pixel is free if the whole kernel around a corner of the image lies outside. At 32 × 32 this
+    leaves so few orientations that the first path starts up and to the left, and most distractors are missing.
     """
     found = []
     for mask in masks:

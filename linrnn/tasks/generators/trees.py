@@ -1,7 +1,7 @@
 """The trees of ListOps, grown by a Numba kernel.
 
 A tree is grown from its root, at depth 1: a node is a digit with probability 3/4, and always at depth 10; otherwise it
-is an operator, uniformly, over 2 to 10 children. About one tree in twelve has a length that is kept.
+is an operator, uniformly, over 2 to 10 children. About one tree in twelve has an allowed length.
 """
 
 from typing import Any
@@ -21,9 +21,9 @@ BLOCK = 1024  # trees grown from one seed
 def grow(
     seed: int, block: int, shortest: int = SHORTEST, longest: int = LONGEST
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
-    """Grow the trees of one block: inputs (kept, LENGTH), lengths and values (kept,) of those that are kept.
+    """Grow the trees of one block: inputs (kept, LENGTH), lengths and values (kept,) of the trees that are kept.
 
-    Those are kept that have from `shortest` to `longest` tokens, fewer than LENGTH, <eos> not counted.
+    Trees with `shortest` to `longest` tokens, fewer than LENGTH and without <eos>, are kept.
     """
     inputs = np.zeros((BLOCK, LENGTH), dtype=np.uint8)
     lengths, values = np.zeros(BLOCK, dtype=np.int64), np.zeros(BLOCK, dtype=np.int64)
@@ -48,7 +48,7 @@ def _draw(random: NDArray[np.uint64], n: int) -> Any:
 
 @jit
 def _value(operator: int, values: NDArray[np.int64]) -> Any:
-    """What an operator makes of its children's values, which are sorted."""
+    """The value of an operator, from its children's sorted values."""
     n = len(values)
     if operator == MIN:
         return values[0]
@@ -70,7 +70,7 @@ def _insert(value: int, values: NDArray[np.int64], n: int) -> None:
 
 @jit
 def _grow_tree(random: NDArray[np.uint64], tokens: NDArray[np.uint8], longest: int) -> tuple[int, int]:
-    """One tree, written token by token: its length and value; one that gets too long is given up."""
+    """One tree, written token by token: its length and value; a tree that becomes too long is abandoned."""
     operators = np.empty(DEPTH, dtype=np.int64)  # of the open nodes, the root first
     children = np.empty(DEPTH, dtype=np.int64)
     seen = np.empty(DEPTH, dtype=np.int64)
@@ -88,7 +88,7 @@ def _grow_tree(random: NDArray[np.uint64], tokens: NDArray[np.uint8], longest: i
         value = _draw(random, 10)
         tokens[length] = ZERO + value
         length += 1
-        while depth > 0:  # hand the value to the parent; if that was its last child, close it, and so on upwards
+        while depth > 0:  # pass the value to the parent; after its last child close the parent, and so on upwards
             parent = depth - 1
             _insert(value, values[parent], seen[parent])
             seen[parent] += 1
@@ -112,7 +112,7 @@ def _grow(
     shortest: int,
     longest: int,
 ) -> int:
-    """Grow as many trees as there are rows, and write those that are kept into the first ones; their number."""
+    """Grow one tree for each row, and write the kept trees into the first rows; returns their number."""
     kept = 0
     for _ in range(len(inputs)):
         length, value = _grow_tree(random, inputs[kept], longest)

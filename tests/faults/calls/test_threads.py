@@ -1,4 +1,4 @@
-"""Threads that wait must not take cores from other work. How much time this saves is in docs/performance.md."""
+"""Threads that wait must not take cores from other work. How much time this saves is in docs/how/measurements.md."""
 
 import os
 import subprocess

@@ -41,7 +41,7 @@ class Call:
     function: Callable[..., Any]
     arguments: Callable[[], dict[str, Any]]
     fixed: tuple[str, ...] = ()
-    also: dict[str, str] = field(default_factory=dict)
+    also: dict[str, str] = field(default_factory=lambda: {"splits": "fractions"})
 
 
 def seeded(make: Callable[[], Any]) -> Callable[[], Any]:
@@ -123,10 +123,13 @@ def _of_core(name: str, core: Any) -> Iterator[Call]:
     resets = torch.arange(10).view(2, 5) % 3 == 1 if one.takes_resets else None
     yield Call(f"{core.__name__}.forward", one.forward, lambda: {
         "u": x.clone(), "state": state.clone(), "lengths": torch.tensor([5, 3]), "resets": resets, "group": None,
+        "dt": torch.full((2, 5), 1.5) if one.takes_dt else None,
     })  # fmt: skip
-    yield Call(f"{core.__name__}.step", one.step, lambda: {"u": x[:, 0].clone(), "state": state.clone()})
+    yield Call(f"{core.__name__}.step", one.step, lambda: {
+        "u": x[:, 0].clone(), "state": state.clone(), "dt": None,
+    })  # fmt: skip
     yield Call(f"{core.__name__}.initial_state", one.initial_state, lambda: {"batch": 2})
-    if name not in ("gru", "lstm", "rnn"):
+    if callable(getattr(type(one), "kernel", None)):
         yield Call(f"{core.__name__}.kernel", one.kernel, lambda: {"length": 5})
     if one.takes_both_directions:
         both = layer(name, bidirectional=True)

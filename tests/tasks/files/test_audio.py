@@ -91,6 +91,16 @@ def test_folders_for_the_splits(tmp_path: Path) -> None:
     assert task.labels == ("ant", "bee")
 
 
+def test_folders_for_training_and_test_alone(tmp_path: Path) -> None:
+    for number, name in ((10, "training"), (3, "Test")):
+        folder(tmp_path / "all" / name, number)
+    task = open_data(tmp_path / "all")
+    assert [len(getattr(task, name)) for name in SPLITS] == [18, 2, 6]
+    assert task.labels == ("ant", "bee")
+    (tmp_path / "all" / "Test").rename(tmp_path / "all" / "wasp")
+    assert open_data(tmp_path / "all").labels == ("training", "wasp"), "folders of a class may hold folders"
+
+
 def test_a_rate_and_a_time(tmp_path: Path) -> None:
     task = open_data(folder(tmp_path / "insects"), seconds=0.005, rate=4000)
     assert task.train.inputs.shape == (16, 20, 1)

@@ -69,9 +69,50 @@ def test_splits_that_are_given(tmp_path: Path, given: dict[str, Any]) -> None:
         np.testing.assert_array_equal(getattr(task, name).inputs, FLOATS[number == SPLIT])
 
 
-def test_splits_as_numbers_of_examples(tmp_path: Path) -> None:
-    task = open_data(save(tmp_path / "my.npz", inputs=FLOATS, targets=CLASSES, splits=[11, 6, 3]))
+@pytest.mark.parametrize("splits", [[11, 6, 3], [0.55, 0.3, 0.15]], ids=["numbers", "fractions"])
+def test_splits_by_size(tmp_path: Path, splits: list[float]) -> None:
+    task = open_data(save(tmp_path / "my.npz", inputs=FLOATS, targets=CLASSES, splits=splits))
     assert [len(getattr(task, name)) for name in SPLITS] == [11, 6, 3]
+
+
+@pytest.mark.parametrize("names", ["X y", "x_train y_train x_test y_test", "X_train train_labels X_test test_labels"])
+def test_names_of_other_libraries(tmp_path: Path, names: str) -> None:
+    """Without examples for validation these are training examples; the test stays whole."""
+    whole = {name: FLOATS if "X" in name or "x" in name else CLASSES for name in names.split()}
+    task = open_data(save(tmp_path / "my.npz", **whole))
+    if names == "X y":
+        assert sum(len(getattr(task, name)) for name in SPLITS) == 20
+        return
+    np.testing.assert_array_equal(task.test.inputs, FLOATS)
+    np.testing.assert_array_equal(task.test.targets, CLASSES)
+    assert (len(task.train), len(task.validation)) == (18, 2)
+
+
+def test_indices_of_training_and_test_alone(tmp_path: Path) -> None:
+    """They are not left unused: no example of the test is for training."""
+    given = {"inputs": FLOATS, "targets": CLASSES, "train": np.arange(12), "test": np.arange(12, 20)}
+    task = open_data(save(tmp_path / "my.npz", **given))
+    np.testing.assert_array_equal(task.test.inputs, FLOATS[12:])
+    seen = np.concatenate([task.train.inputs, task.validation.inputs])
+    np.testing.assert_array_equal(np.sort(seen[:, 0, 0]), np.sort(FLOATS[:12, 0, 0]))
+    assert len(task.validation) == 1
+    three = open_data(save(tmp_path / "b.npz", **given | {"test": [12, 13], "val": [14, 15, 16]}))
+    np.testing.assert_array_equal(three.validation.inputs, FLOATS[14:17])
+
+
+def test_labels_of_examples_are_targets(tmp_path: Path) -> None:
+    task = open_data(save(tmp_path / "my.npz", inputs=FLOATS, labels=CLASSES))
+    assert (task.kind, task.labels) == ("classification", None)
+    np.testing.assert_array_equal(np.sort(every(task, "targets")), np.sort(CLASSES))
+
+
+def test_floats_of_0_and_1_are_classes(tmp_path: Path) -> None:
+    for shape, kind in (((20,), "classification"), ((20, 4), "multi-label"), ((20, 6), "per-step")):
+        flags = np.resize([0.0, 1.0, 1.0], shape)
+        task = open_data(save(tmp_path / "my.npz", inputs=FLOATS, targets=flags))
+        assert task.kind == kind
+        assert every(task, "targets").sum() == flags.sum()
+    assert open_data(tmp_path / "my.npz", kind="per-step").numeric_targets
 
 
 def test_other_arrays_are_named_and_not_used(tmp_path: Path) -> None:
@@ -169,14 +210,15 @@ def test_npy_files_of_objects_and_damaged_ones(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"input": FLOATS}, "array: expected 'inputs' .* got 'input'; did you mean 'inputs'"),
+        ({"input": FLOATS, "targets": CLASSES}, "array: expected 'inputs' .* got 'input'; did you mean 'inputs'"),
         ({"inputs": FLOATS}, "targets: expected an array `targets` beside inputs that are no tokens, got none"),
         ({"inputs": FLOATS, "targets": CLASSES, "splits": ["tset"] * 20}, "splits: .* got 'tset'; did you mean 'test'"),
         ({"targets": CLASSES}, "expected an array `inputs`, or `train_inputs`, got targets"),
-        ({"inputs": FLOATS, "targets": CLASSES, "split": CLASSES * 2}, "split: expected 0, 1 or 2"),
-        ({"inputs": FLOATS, "targets": CLASSES, "split": CLASSES[1:]}, "split: expected 0, 1 or 2, .* for each of 20"),
-        ({"inputs": FLOATS, "targets": CLASSES, "split": CLASSES * 0}, "splits: .* for validation, got none"),
-        ({"train_inputs": FLOATS, "test_inputs": FLOATS}, "expected an array `validation_inputs`"),
+        ({"inputs": FLOATS, "targets": CLASSES, "split": CLASSES * 2}, "splits: expected .* 0, 1, 2 or train"),
+        ({"inputs": FLOATS, "targets": CLASSES, "split": CLASSES[1:]}, "splits: expected .* for each of 20 examples"),
+        ({"inputs": FLOATS, "targets": CLASSES, "split": CLASSES * 0}, "splits: .* got none for test"),
+        ({"train_inputs": FLOATS, "validation_inputs": FLOATS}, "expected an array `test_inputs`"),
+        ({"X": FLOATS, "x": FLOATS, "targets": CLASSES}, "array 'x': expected one array of inputs, got two"),
         (
             {"train_inputs": FLOATS, "test_inputs": FLOATS, "validation_inputs": FLOATS[:, :4]},
             r"validation_inputs: expected shape \(20, 6, 3\), as train_inputs, got \(20, 4, 3\)",

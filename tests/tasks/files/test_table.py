@@ -188,7 +188,7 @@ def test_labelled_sequences(tmp_path: Path) -> None:
     assert steps.kind == "per-step"
 
 
-@pytest.mark.parametrize(("suffix", "between"), [(".csv", ";"), (".tsv", "\t"), (".CSV", ",")])
+@pytest.mark.parametrize(("suffix", "between"), [(".csv", ";"), (".tsv", "\t"), (".CSV", ","), (".csv", "|")])
 def test_semicolons_tabs_and_a_byte_order_mark(tmp_path: Path, series: Path, suffix: str, between: str) -> None:
     path = table(tmp_path / f"other{suffix}", between=between)
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
@@ -260,6 +260,7 @@ MISTAKES: list[Any] = [
     (rows(), {**FORECAST, "window": 5_000}, "window, horizon: expected at most 80 steps together, those of the train"),
     (rows(), {"target": "price", "period": 7}, "period: expected None without a horizon, got 7"),
     (rows((40, "2000-01-01,abc,1")), FORECAST, "column 'price': expected numbers, got 'abc' in row 40"),
+    (rows((2, "2000-01-01,1,abc")), FORECAST, "column 'load': expected numbers, got 'abc' in row 2"),
     (rows((40, "2000-01-01,1")), FORECAST, "expected 3 cells in each row, got 2 in row 40"),
     (rows((40, "soon,1,1")), {**FORECAST, "time": "date"}, "time: column 'date': .* got 'soon' in row 40"),
     (rows((40, f"{DAYS[0]},1,1")), {**FORECAST, "time": "date"}, "one row at each time, got rows 2 and 40 at one time"),
@@ -318,6 +319,41 @@ def test_new_sequences_are_whole(tmp_path: Path) -> None:
     new = read_new(path, open_data(path, target="what", group="person"))
     assert new.names[:2] == ["p0", "p1"]
     assert new.inputs[3, :2, 1].tolist() == [3, 23]
+
+
+def test_the_index_of_pandas_text_and_flags(tmp_path: Path) -> None:
+    """A first column without a name is no input, nor is text; true and false are numbers, or classes."""
+    lines = [f"{i},{p},{'ab'[i % 2]},{i % 3 == 0}" for i, (p, _) in enumerate(VALUES)]
+    path = table(tmp_path / "s.csv", header=",price,who,holiday", rows=lines)
+    task = open_data(path, target="price", window=5, horizon=3)
+    assert task.columns == ("price", "holiday")
+    assert task.source == "s.csv: 100 rows; not used: a column without a name, who"
+    np.testing.assert_array_equal(task.train.inputs[0, :, 1], [1, 0, 0, 1, 0])
+    classes = open_data(path, target="holiday", window=5)
+    assert (classes.kind, classes.labels) == ("per-step", ("False", "True"))
+
+
+def test_a_season_is_looked_for(tmp_path: Path) -> None:
+    lines = [f"{0.1 * i + 5 * np.sin(i * 2 * np.pi / 12) + RNG.normal():.3f}" for i in range(200)]
+    path = table(tmp_path / "s.csv", header="price", rows=lines)
+    task = open_data(path, window=24, horizon=6)
+    assert task.period == 12
+    assert "after 24, with a season of 12" in task.note
+    assert open_data(path, window=24, horizon=6, period=7).period == 7
+    noise = table(tmp_path / "n.csv", header="price", rows=[f"{RNG.normal():.3f}" for _ in range(200)])
+    assert open_data(noise, window=24, horizon=6).period is None
+
+
+@pytest.mark.parametrize(
+    "form", ["{d:02}.{m:02}.{y} 12:30", "{y}/{m:02}/{d:02}", "{y}-{n:02}", "{y}-{m}-{d}T00:00:00Z"]
+)
+def test_forms_of_dates(tmp_path: Path, form: str) -> None:
+    days = [np.datetime64("1990-01-01") + 40 * i for i in range(40)]
+    dates = [form.format(y=(p := str(day).split("-"))[0], m=int(p[1]), d=int(p[2]), n=int(p[1])) for day in days]
+    order = RNG.permutation(40)
+    path = table(tmp_path / "s.csv", header="date,price", rows=[f"{dates[i]},{i + i % 3}" for i in order])
+    task = open_data(path, target="price", window=4, horizon=2, time="date", relative=False)
+    np.testing.assert_array_equal(task.train.inputs[0, :, 0], [0, 2, 4, 3])
 
 
 def test_parquet_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

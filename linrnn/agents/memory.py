@@ -1,0 +1,122 @@
+"""Residual blocks as the memory of a policy: one step while acting, whole rollouts in parallel while learning."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from linrnn.config import Mixing
+from linrnn.cores import CORES
+from linrnn.model import Block, initialize
+from linrnn.util.errors import check_integer, check_tensor, shape, unknown, wrong_type, wrong_value
+
+
+class Memory(nn.Module):
+    """Blocks (layer norm → core → mixing → skip) between what an agent sees and what it does.
+
+    An episode starts where `is_init` is true: the state before it does not matter. A rollout of many episodes is one
+    call, and gives what steps one after the other give.
+
+    Args:
+        d_model: H, the number of features of inputs and outputs.
+        d_state: N, the state size of each core.
+        depth: the number of blocks.
+        core: the name of a core that takes `resets`, such as `lru`, `s5`, `rglru` or `mingru`.
+        mixing: as in `linrnn.ModelConfig`.
+        options: keyword arguments of the core.
+
+    Attributes:
+        state_shape: the shape of the state of one environment.
+
+    Example:
+        >>> memory = linrnn.agents.Memory(64, 64)
+        >>> state = memory.initial_state(8)
+        >>> y_k, state = memory.step(torch.randn(8, 64), state, is_init=torch.ones(8, dtype=torch.bool))
+        >>> y, state = memory(torch.randn(8, 100, 64), state, is_init=torch.rand(8, 100) < 0.1)
+    """
+
+    state_shape: tuple[int, ...]
+
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int,
+        *,
+        depth: int = 1,
+        core: str = "lru",
+        mixing: Mixing = "glu",
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        check_integer("depth", depth, 1)
+        if core not in CORES:
+            raise unknown("core", core, CORES)
+        cores = [CORES[core](d_model, d_state, **(options or {})) for _ in range(depth)]
+        if not cores[0].takes_resets:
+            raise wrong_value("core", "a core that takes resets, for the borders of episodes", repr(core))
+        if cores[0].bidirectional:
+            raise wrong_value("options", "a causal core", "bidirectional=True")
+        self.blocks: Sequence[Block] = nn.ModuleList(  # type: ignore[assignment]
+            Block(each, norm="layer", mixing=mixing) for each in cores
+        )
+        self.d_model = d_model
+        self.state_shape = (depth, *cores[0].state_shape)
+        self.blocks.apply(initialize)  # type: ignore[attr-defined]
+
+    def forward(
+        self, x: Tensor, state: Tensor | None = None, *, is_init: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Whole rollouts, computed in parallel.
+
+        Args:
+            x: (batch, length, d_model).
+            state: (batch, *state_shape), the state before the first step; None: zero.
+            is_init: bool (batch, length), true at the first step of each episode; None: nowhere.
+
+        Returns:
+            y: (batch, length, d_model), and the state after the last step.
+        """
+        states = [None] * len(self.blocks) if state is None else self._checked(state, x).unbind(1)
+        after = []
+        for block, each in zip(self.blocks, states, strict=True):
+            x, each = block(x, each, resets=is_init)
+            after.append(each)
+        return x, torch.stack(after, 1)
+
+    def step(self, x: Tensor, state: Tensor, *, is_init: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """One step.
+
+        Args:
+            x: (batch, d_model).
+            state: from `initial_state`, `forward` or the previous `step`.
+            is_init: bool (batch,), true where an episode starts with this step; None: nowhere.
+
+        Returns:
+            y: (batch, d_model), and the next state.
+        """
+        state = self._checked(state, x)
+        if is_init is not None:
+            check_tensor("is_init", is_init)
+            if is_init.dtype != torch.bool:
+                raise wrong_type("is_init", "torch.bool", is_init.dtype)
+            if is_init.shape != x.shape[:1]:
+                raise wrong_value("is_init", f"shape {tuple(x.shape[:1])} (batch,)", shape(is_init))
+            state = state.masked_fill(is_init.view(-1, *[1] * len(self.state_shape)), 0)
+        after = []
+        for block, each in zip(self.blocks, state.unbind(1), strict=True):
+            x, each = block.step(x, each)
+            after.append(each)
+        return x, torch.stack(after, 1)
+
+    def initial_state(self, batch: int) -> Tensor:
+        """The zero state, (batch, *state_shape)."""
+        return torch.stack([block.core.initial_state(batch) for block in self.blocks], 1)
+
+    def _checked(self, state: Tensor, x: Tensor) -> Tensor:
+        check_tensor("x", x)
+        check_tensor("state", state)
+        expected = (x.shape[0], *self.state_shape)
+        if state.shape != expected:
+            raise wrong_value("state", f"shape {expected}", shape(state))
+        return state
