@@ -10,13 +10,14 @@ from rich.table import Table
 
 from linrnn import recipes as recipe_table
 from linrnn.cli.choices import Fast
-from linrnn.cli.console import out
+from linrnn.cli.console import natural_width, out
 from linrnn.config import Architecture
 from linrnn.cores import CORES
 from linrnn.paper import fast as paper_fast
 from linrnn.paper.hyperparameters import differences
 from linrnn.recipes import Recipe, Training
 
+SECTIONS = ("model", "model.options", "training")
 NAME = typer.Argument(help="A recipe to explain field by field; without NAME a table of all recipes.")
 
 
@@ -49,31 +50,54 @@ def _side_by_side(entries: dict[str, Recipe]) -> None:
             same[name] = like[0]
         else:
             columns[name] = recipe
-    table = Table(box=None, padding=(0, 1, 0, 0), title="linrnn train NAME --set model.FIELD=… --set training.FIELD=…")
-    table.add_column("field", no_wrap=True)
-    for name in columns:
-        table.add_column(name.replace("-", "\n"), overflow="fold")
     ours = [differences(recipe) for recipe in columns.values()]
-    unset = []
-    for section in ("model", "model.options", "training"):
-        values = [_values(recipe, section) for recipe in columns.values()]
-        table.add_row(f"[bold]{section}")
-        for field in dict.fromkeys(field for value in values for field in value):
-            marks = ["*" if f"{section}.{field}" in mine else "" for mine in ours]
-            cells = [_short(value.get(field)) + mark for value, mark in zip(values, marks, strict=True)]
-            if any(cells):
-                table.add_row(f"  {field}", *cells)
-            else:
-                unset.append(f"{section}.{field}")
-    out.print(table)
+    _print_columns(columns)
     if same:
         out.print(f"Also: {', '.join(f'{name} (as {other})' for name, other in same.items())}.")
-    if unset:
+    if unset := _unset(columns):
         out.print(f"Not set in any: {', '.join(unset)}. `linrnn recipes NAME` explains each field.")
     for name, mine in zip(columns, ours, strict=True):
         values_of_paper = ", ".join(f"{field} {_short(value)}" for field, value in mine.items() if value is not None)
         if values_of_paper:
             out.print(f"* {name}: the paper has {values_of_paper}.")
+
+
+def _print_columns(columns: dict[str, Recipe]) -> None:
+    """A table, or tables below each other in a narrow window."""
+    table = _table(columns)
+    if natural_width(table) > out.width and len(columns) > 1:
+        half, names = -(-len(columns) // 2), list(columns)
+        for some in (names[:half], names[half:]):
+            _print_columns({name: columns[name] for name in some})
+        return
+    out.print(table)
+
+
+def _table(columns: dict[str, Recipe]) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), title="linrnn train NAME --set model.FIELD=… --set training.FIELD=…")
+    table.add_column("field", no_wrap=True)
+    for name in columns:
+        table.add_column(name.replace("-", "\n"), overflow="fold")
+    ours = [differences(recipe) for recipe in columns.values()]
+    for section in SECTIONS:
+        table.add_row(f"[bold]{section}")
+        for field, cells in _cells(columns, section).items():
+            marks = ["*" if f"{section}.{field}" in mine else "" for mine in ours]
+            if any(cells) or any(marks):
+                table.add_row(f"  {field}", *(cell + mark for cell, mark in zip(cells, marks, strict=True)))
+    return table
+
+
+def _cells(columns: dict[str, Recipe], section: str) -> dict[str, list[str]]:
+    """The value of each field in all recipes; no words where it is not set."""
+    values = [_values(recipe, section) for recipe in columns.values()]
+    fields = dict.fromkeys(field for value in values for field in value)
+    return {field: [_short(value.get(field)) for value in values] for field in fields}
+
+
+def _unset(columns: dict[str, Recipe]) -> list[str]:
+    cells = {f"{section}.{field}": row for section in SECTIONS for field, row in _cells(columns, section).items()}
+    return [field for field, row in cells.items() if not any(row)]
 
 
 def _explain(recipe: Recipe) -> None:

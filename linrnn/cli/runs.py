@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 import torch
 import typer
 from rich.markup import escape
-from rich.table import Column, Table
+from rich.table import Table
 
 from linrnn import tasks, training
-from linrnn.cli.console import out, say
+from linrnn.cli.console import out, print_table, say
 from linrnn.export.published import open_run
 from linrnn.model import Model
 from linrnn.objectives import Metric, Objective
@@ -40,6 +40,7 @@ CsvFile = Annotated[Path | None, typer.Option("--csv", help="Write the table to 
 COLUMNS = (
     "run", "task", "core", "preset", "seed", "rate", "steps", "metric", "validation", "test", "steps/s", "state",
 )  # fmt: skip
+LEAST = ("steps/s", "metric", "rate", "task", "preset", "seed", "state")  # what a narrow window can do without
 SORTS = tuple(name for name in COLUMNS if name not in ("state",))
 
 
@@ -98,11 +99,8 @@ def runs(
     found, unread = listed(folder)
     if sort is not None:
         found.sort(key=lambda row: row.key(sort))
-    titles = [title for title in COLUMNS if title != "core"]  # the preset says more, and windows are narrow
-    table = Table(*(Column(title, overflow="fold") for title in titles))  # no name is cut off
-    for row in found:
-        table.add_row(*map(escape, row.cells()))
-    out.print(table)
+    titles = [title for title in COLUMNS if title != "core"]  # the preset says more, and a window is narrow
+    print_table(titles, [row.cells() for row in found], LEAST)
     for name, why in unread.items():
         say(f"{name} cannot be read: {why}")
     if file is not None:
@@ -217,8 +215,7 @@ def show_groups(rows: Sequence[Row], file: Path | None = None) -> None:
     members = sorted(groups.values(), key=lambda group: (group[0].recipe.task, group[0].metric.name, _rank(group)))
     settings = _differing([group[0].recipe for group in members])
     columns = ("task", "core", *settings, "metric", "seeds", "validation", "test")
-    table = Table(*(Column(title, overflow="fold") for title in columns))
-    lines = []
+    lines, cells = [], []
     for group in members:
         metric, recipe = group[0].metric, group[0].recipe
         scale = 100 if metric.percent else 1
@@ -231,9 +228,9 @@ def show_groups(rows: Sequence[Row], file: Path | None = None) -> None:
             numbers.append(statistics.stdev(known) / scale / len(known) ** 0.5 if len(known) > 1 else "")
         words = [str(_flat(recipe).get(name, "")) for name in settings]
         name = f"{metric.name}, %" if metric.percent else metric.name
-        table.add_row(*map(escape, (recipe.task, recipe.model.core, *words, name, str(len(group)), *texts)))
+        cells.append([recipe.task, recipe.model.core, *words, name, str(len(group)), *texts])
         lines.append([recipe.task, recipe.model.core, *words, metric.name, len(group), *numbers])
-    out.print(table)
+    print_table(columns, cells, ["metric", "task"])
     out.print("[dim]mean (standard error; number of runs), of the weights with the best validation")
     if file is not None:
         write_csv(file, (*columns[:-2], "validation", "validation error", "test", "test error"), lines)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from linrnn.config import Mixing, Norm
-from linrnn.cores import Core
+from linrnn.cores import CORES, Core
 from linrnn.cores.base import valid_mask
-from linrnn.model import Block, initialize
+from linrnn.model import Block, Model, ModelConfig, initialize
 from linrnn.nn.directions import BothDirections
 from linrnn.recurrence.op import carry_dtype
 from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
@@ -52,10 +52,11 @@ class Stack(nn.Module):
         self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
         self.proj_size = proj_size
         self.d_state = self.default_d_state(hidden_size) if d_state is None else d_state
+        self.norm, self.mixing, self.options = norm, mixing, {**self.defaults, **options}
         width = hidden_size * (2 if bidirectional else 1)
 
         def core() -> Core:
-            return self.core(width, self.d_state, **{**self.defaults, **options})
+            return self.core(width, self.d_state, **self.options)
 
         def block() -> Block:
             recurrent = BothDirections(core(), core()) if bidirectional else core()
@@ -129,6 +130,29 @@ class Stack(nn.Module):
             if reset is not None and part is not self:
                 reset()
         self.apply(initialize)
+
+    @torch.no_grad()
+    def to_model(self) -> Model:
+        """A `linrnn.Model` with a copy of the weights, in eval mode, for `linrnn.Stream`, `linrnn.export` and `save`.
+
+        For inputs (batch, length, input_size) its outputs are the outputs of these layers, which must be causal.
+        """
+        if self.bidirectional:
+            raise wrong_value("to_model", "causal layers", "bidirectional=True")
+        name = next(name for name, core in CORES.items() if core is self.core)
+        outputs = self.proj_size or self.hidden_size
+        config = ModelConfig(
+            channels=self.input_size, classes=outputs, d_model=self.hidden_size, d_state=self.d_state,
+            depth=self.num_layers, core=name, options=self.options, mixing=self.mixing, norm=self.norm, pooling="none",
+        )  # fmt: skip
+        model = Model(config).to(self.encoder.weight)
+        weights = {name.replace("projection.", "head."): tensor for name, tensor in self.state_dict().items()}
+        if self.projection is None:
+            weights["head.weight"] = torch.eye(outputs)
+        missing = model.load_state_dict(weights, strict=False).missing_keys
+        for bias in missing:
+            model.get_parameter(bias).zero_()
+        return model.eval()
 
     def flatten_parameters(self) -> None:
         """Do nothing. Code written for `nn.GRU` may call this method."""

@@ -37,19 +37,12 @@ class Report:
         self.writer: Any = None
         self.make_writer = _tensorboard() if tensorboard else None
         if not quiet:
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+            from linrnn.training.bar import bar
 
-            self.bar = Progress(
-                TextColumn("[bold]{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("loss {task.fields[loss]}  validation {task.fields[metric]}  {task.fields[speed]}"),
-                TimeRemainingColumn(),
-                console=_console(),
-            )
+            self.bar = bar(_console())
             name = f"{recipe.task}, {recipe.model.core}"
             total = recipe.training.steps
-            self.task = self.bar.add_task(name, total=total, completed=step, loss="-", metric="-", speed="")
+            self.task = self.bar.add_task(name, total=total, completed=step, loss="", validation="", speed="")
 
     def __enter__(self) -> "Report":
         self.started = time.perf_counter()
@@ -80,7 +73,7 @@ class Report:
     def evaluated(self, record: dict[str, Any]) -> None:
         if not self.quiet:
             words = f"{self.metric.words} {self.metric.text(record[self.metric.name])}"
-            self.bar.update(self.task, completed=record["step"], loss=f"{record['loss']:.3f}", metric=words)
+            self.bar.update(self.task, completed=record["step"], loss=f"{record['loss']:.3f}", validation=words)
         if self.writer is not None:
             for name in record.keys() - {"step"}:
                 self.writer.add_scalar(name, record[name], record["step"])

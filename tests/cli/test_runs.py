@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from linrnn.cli import app as cli
 from linrnn.cli import console
+from linrnn.cli.runs import COLUMNS
 from linrnn.training import Run, train
 from tests.training import own
 from tests.training.helpers import QUIET, tiny_world, train_tiny
@@ -124,3 +125,17 @@ def test_compare(folder: Path, tmp_path: Path) -> None:
 
 def test_compare_folders_that_hold_runs(folder: Path) -> None:
     assert cells(linrnn("compare", folder).stdout) == cells(linrnn("compare", *sorted(folder.iterdir())).stdout)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_narrow_window_shows_less_and_says_what(folder: Path, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console.out, "_width", width)
+    said = linrnn("runs", folder).stdout
+    table, _, rest = said.partition("in a wider window also: ")
+    assert all(len(line) <= width for line in table.splitlines())
+    for title in ("run", "steps", "validation", "test"):
+        assert f"{title} " in table
+    for title in " ".join(rest.split()).split(", "):
+        assert title in COLUMNS
+        assert f"┃ {title} " not in table
+    assert "steps/s" in rest

@@ -76,6 +76,14 @@ def test_a_layer(tmp_path: Path, layer: linrnn.Core) -> None:
 
 
 @needs_compiler
+def test_layers_in_the_place_of_a_gru(tmp_path: Path) -> None:
+    rnn = linrnn.nn.LRU(2, 6, num_layers=2, bias=False, batch_first=True, proj_size=3)
+    linrnn.export.c(rnn.to_model(), tmp_path / "rnn.c")
+    u = torch.randn(1, 60, 2)
+    assert relative_error(outputs(tmp_path / "rnn.c", u[0], 3), rnn(u)[0][0]) < 1e-5
+
+
+@needs_compiler
 @pytest.mark.parametrize("tokens", [False, True])
 def test_the_example_reads_and_writes_text(tmp_path: Path, tokens: bool) -> None:
     ours = model(vocabulary=5, channels=None) if tokens else model()

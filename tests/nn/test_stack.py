@@ -2,6 +2,7 @@
 
 import copy
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -152,6 +153,29 @@ def test_gradients_reach_all_parameters_and_the_state(layer: type[Stack], bidire
     for gradient in gradients(rnn, output.square().sum() + h_n.square().sum(), h_0).values():
         assert gradient.isfinite().all()
         assert gradient.abs().sum() > 0
+
+
+@LAYERS
+@pytest.mark.parametrize(
+    "options", [{}, {"proj_size": 4, "bias": False, "norm": "batch", "mixing": "half_glu"}], ids=str
+)
+def test_as_a_model_they_stream_and_are_saved(layer: type[Stack], options: Any, tmp_path: Path) -> None:
+    rnn = shaken(layer(3, 6, 2, batch_first=True, d_state=5, dropout=0.5, **options))
+    x = torch.randn(2, 9, 3, dtype=torch.float64)
+    expected, _ = rnn(x)
+    model = rnn.to_model()
+    assert relative_error(model(x), expected) < 1e-12
+    stream = linrnn.Stream(model, batch=2)
+    assert relative_error(torch.stack([stream.step(x[:, k]) for k in range(9)], dim=1), expected) < 1e-12
+    model.save(tmp_path)
+    assert relative_error(linrnn.load(tmp_path)(x), expected) < 1e-12
+    model.encoder.weight.data.zero_()
+    assert rnn(x)[0].equal(expected)
+
+
+def test_both_directions_are_no_model() -> None:
+    with pytest.raises(ValueError, match="to_model: expected causal layers"):
+        linrnn.nn.LRU(3, 6, bidirectional=True).to_model()
 
 
 @LAYERS
