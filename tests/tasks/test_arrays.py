@@ -368,7 +368,7 @@ MISTAKES: list[Any] = [
     ({"inputs": TOKENS, "tokens": TOKENS}, ValueError, "tokens: expected None where the inputs are tokens"),
     ({"tokens": TOKENS[:, 1:]}, ValueError, r"tokens: expected integers \(20, 6\), .*, got \(20, 5\)"),
     ({"tokens": FLOATS}, ValueError, r"tokens: expected integers \(20, 6\)"),
-    ({"inputs": PIXELS, "tokens": TOKENS}, TypeError, "inputs: expected floats, in addition to tokens, got uint8 pixels"),
+    ({"inputs": PIXELS, "tokens": TOKENS}, TypeError, "floats, in addition to tokens, got uint8 pixels"),
     ({"vocabulary": 5}, ValueError, "vocabulary: expected None where the inputs are numbers"),
     ({"kind": "language", "targets": None}, ValueError, "inputs: expected integer tokens .* for language"),
     ({"kind": "language", "inputs": TOKENS[:, :1], "targets": None}, ValueError, "inputs: expected at least 2 tokens"),
