@@ -13,10 +13,10 @@ from linrnn.util.errors import check_integer, check_tensor, shape, unknown, wron
 
 
 class Memory(nn.Module):
-    """Blocks (layer norm → core → mixing → skip) between what an agent sees and what it does.
+    """Blocks (layer norm → core → mixing → skip) between an agent's observations and its actions.
 
-    An episode starts where `is_init` is true: the state before it does not matter. A rollout of many episodes is one
-    call, and gives what steps one after the other give.
+    An episode starts where `is_init` is true: the earlier state has no effect. A rollout of many episodes is one call,
+    with the same results as single steps.
 
     Args:
         d_model: H, the number of features of inputs and outputs.

@@ -21,14 +21,14 @@ class MemoryModule(TensorDictModuleBase):
     While a policy acts, a call is one step: it reads the features, the state and `is_init`, and writes its output and
     the next state, which TorchRL carries to the next step. Within `torchrl.modules.set_recurrent_mode(True)` a call is
     a whole rollout, whose last batch dimension is the time: it starts from the stored state of the first step and
-    writes the outputs alone. Episodes may end anywhere in a rollout; it is not cut or padded.
+    writes only the outputs. Episodes may end anywhere in a rollout, without cuts or padding.
 
     Args:
         memory: the blocks.
         in_key: the features, (..., d_model).
         out_key: the outputs, (..., d_model).
         state_key: the state; the next state is ("next", state_key).
-        default_recurrent_mode: whether calls are whole rollouts where `set_recurrent_mode` says nothing.
+        default_recurrent_mode: whether calls are whole rollouts if `set_recurrent_mode` is not set.
 
     Environments need `InitTracker()`, which writes `is_init`, and the transform of `make_tensordict_primer`.
 

@@ -19,9 +19,9 @@
  *   would spoil the mean over long streams.
  * - Each sequence has a state of its own. A step allocates nothing and keeps nothing elsewhere, so threads may take
  *   steps of different states at the same time.
- * - linrnn_step returns 0. It returns 1, and leaves the state and the output as they were, for a token outside of //tokens,both
+ * - linrnn_step returns 0. It returns 1, without a change of the state and the output, for a token outside of //tokens,both
  *   the vocabulary. //tokens,both
- * - An input that is not finite spoils the state until linrnn_reset. //numbers,alone
+ * - After an input that is not finite the state is invalid until linrnn_reset. //numbers,alone
  * - The input is the //tokens
  *   id of a token. //tokens
  * - The last number of the input is the id of a token. //both
@@ -41,7 +41,7 @@ typedef struct {
     float total[LINRNN_FEATURES]; /* the sum of the features over all steps, */ //mean
     float lost[LINRNN_FEATURES];  /* and what rounding added to it */ //mean
     unsigned long long steps; //mean
-    /* What a step works with; nothing is kept here between steps. */
+    /* Working memory of a step; it holds nothing between steps. */
     float numbers[LINRNN_CHANNELS]; //units
     float x[LINRNN_FEATURES]; //model
     float n[LINRNN_FEATURES]; //layer
@@ -86,7 +86,7 @@ static void linrnn_linear(const float *restrict matrix, const float *restrict bi
     } //model,shared
 } //model,shared
 
-/* Numbers that have died away become zero: processors are slow on those near the end of the range. */
+/* Very small numbers become zero: processors are slow with denormal numbers. */
 static float linrnn_flushed(float x)
 {
     return fabsf(x) < 1e-30f ? 0.0f : x;

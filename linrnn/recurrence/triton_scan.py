@@ -108,7 +108,7 @@ def scan_kernel(
     b, n = _sequence_and_channels(N, BLOCK)
     direction = tl.program_id(1) if DIRECTIONS > 1 else 0
     reverse = REVERSE if DIRECTIONS == 1 else (direction == 1) != REVERSE  # a constant where there is one direction
-    sequence = b * DIRECTIONS + direction  # among those of all directions
+    sequence = b * DIRECTIONS + direction  # among the sequences of all directions
     begin, length = sequence_bounds(offsets, b, length, OFFSETS)
     k = length - 1 if reverse else 0
     sign = -1 if reverse else 1

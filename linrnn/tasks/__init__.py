@@ -70,7 +70,7 @@ def load(name: str) -> Task:
         raise FileNotFoundError(f"{name}: expected its examples in {store.folder(name)}; {commands(source)}")
     task = store.load(name)
     if source.outdated(task):
-        raise wrong_value(name, f"examples {source.generated()}", f"those {task.source}; {commands(source)}")
+        raise wrong_value(name, f"examples {source.generated()}", f"examples {task.source}; {commands(source)}")
     return store.check_files(name)
 
 

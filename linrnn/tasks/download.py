@@ -78,7 +78,7 @@ class _Resuming:
         import requests
 
         have = self.part.stat().st_size if self.part.is_file() else 0
-        # Plain bytes, as they are: requests would unpack what a server calls compressed, and that cannot be resumed.
+        # Raw bytes: requests would decompress some responses, which then cannot be resumed.
         headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
         with requests.get(url, headers=headers, stream=True, timeout=PATIENCE) as response:
             total = _total(response)

@@ -1,4 +1,4 @@
-"""The symbols of ListOps expressions, and the lengths of those that are kept."""
+"""The symbols of ListOps expressions, and the allowed lengths."""
 
 from linrnn.tasks.characters import SPECIAL
 

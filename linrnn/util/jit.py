@@ -1,4 +1,4 @@
-"""Numba's compiler, with the compiled code kept between processes where there is room for it."""
+"""Numba's compiler, with compiled code stored for later processes if possible."""
 
 import functools
 import sys
@@ -13,7 +13,7 @@ from numba.core import event
 from linrnn.util.kernel_cache import KernelCache
 
 F = TypeVar("F", bound=Callable[..., Any])
-PATIENCE = 1.0  # seconds of compiling without a word
+PATIENCE = 1.0  # seconds of compiling without a message
 
 
 def jit(function: F, **options: Any) -> F:
@@ -21,8 +21,8 @@ def jit(function: F, **options: Any) -> F:
     _announce()
     dispatcher = numba.njit(nogil=True, **options)(function)
     try:
-        dispatcher._cache = KernelCache(function)  # as `cache=True` sets Numba's own
-    except RuntimeError:  # nowhere to keep the compiled code: compile in each process
+        dispatcher._cache = KernelCache(function)  # as `cache=True` sets Numba's cache
+    except RuntimeError:  # no writable folder for compiled code: compile in each process
         _warn()
     return dispatcher  # type: ignore[no-any-return]
 

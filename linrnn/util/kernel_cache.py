@@ -1,4 +1,4 @@
-"""Numba's files of compiled code, which may be damaged or have no room: then the code is compiled without them."""
+"""Numba's files of compiled code. If they are damaged or the disk is full, the code is compiled without them."""
 
 import contextlib
 import warnings
@@ -8,9 +8,9 @@ from numba.core.caching import FunctionCache
 
 
 class KernelCache(FunctionCache):  # type: ignore[misc]
-    """What `numba.njit(cache=True)` keeps of a function; a file that cannot be used costs time and one warning.
+    """The cache of `numba.njit(cache=True)` for a function; an unusable file costs time and one warning.
 
-    Without this class, a file that a power cut or a full disk cut off is an EOFError at every call of the kernel.
+    Without this class, a file truncated by a power cut or a full disk is an EOFError at every call of the kernel.
     """
 
     warned = False  # in this process, whatever the number of kernels

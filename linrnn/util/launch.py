@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 ASSEMBLY = tl.constexpr(not triton.knobs.runtime.interpret)  # the interpreter runs no assembly
-FUSED = {"enable_fp_fusion": True}  # fused multiply-adds, which not every version of Triton has by default
+FUSED = {"enable_fp_fusion": True}  # fused multiply-adds, which are not the default in every version of Triton
 
 
 def on(device: torch.device) -> contextlib.AbstractContextManager[Any]:

@@ -1,4 +1,4 @@
-"""Locks between processes. The system gives a lock back when its process ends, however it ends."""
+"""Locks between processes. The system releases a lock when its process ends for any reason."""
 
 import os
 import sys
@@ -11,27 +11,30 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-FAR = 1 << 30  # the byte that is locked on Windows, behind the end of the file: others can still read the file
+FAR = 1 << 30  # the locked byte on Windows, behind the end of the file, so that others can read the file
 
 
 @contextmanager
 def locked(path: Path, busy: str | None = None, *, remove: bool = False) -> Iterator[None]:
-    """Hold the lock of a file, which is made where there is none; if another process holds it: ValueError(busy), or,
-    without `busy`, wait.
+    """Context manager that holds the lock of a file, which is created if missing. If another process holds the lock:
+    ValueError(busy), or, without `busy`, wait.
 
-    With `remove` the file is there for the lock only, and goes with it. On a file system without locks nothing is held.
+    With `remove` the file exists only for the lock, and is removed afterwards. On a file system without locks nothing
+    is locked.
     """
     while True:
         file = _open(path)
         try:
             _lock(file, busy)
-            if remove and not _is(file, path):  # the process before has just removed it, another may have made it again
+            if remove and not _is(
+                file, path
+            ):  # the previous process has just removed it, and another may have created it again
                 continue
             try:
                 yield
             finally:
                 if remove:
-                    with suppress(OSError):  # Windows removes no open file
+                    with suppress(OSError):  # Windows cannot remove an open file
                         path.unlink()
             return
         finally:
@@ -40,7 +43,9 @@ def locked(path: Path, busy: str | None = None, *, remove: bool = False) -> Iter
 
 def _open(path: Path) -> int:
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT)  # to be written, as network file systems lock no other
+        return os.open(
+            path, os.O_RDWR | os.O_CREAT
+        )  # opened for writing, since network file systems lock no other files
     except OSError:
         return os.open(path, os.O_RDONLY)
 

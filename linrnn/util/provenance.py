@@ -1,4 +1,4 @@
-"""Where a number came from: the machine, the versions and the commit."""
+"""The origin of a result: the machine, the versions and the commit."""
 
 import functools
 import platform
@@ -36,16 +36,16 @@ def versions() -> dict[str, str]:
 
 
 def version_line() -> str:
-    """What `linrnn --version` shows."""
+    """The text of `linrnn --version`."""
     found = versions()
     return ", ".join(f"{name} {found[name]}" for name in ("linrnn", "torch", "python"))
 
 
 @functools.cache
 def commit() -> str | None:
-    """The commit of the checkout that linrnn runs from; None where it is installed otherwise.
+    """The commit of the checkout that linrnn runs from; None for other installations.
 
-    As it was when first asked for: the checkout may move on while a job runs, and its record makes it dirty.
+    The first call decides: the checkout may change while a job runs, and the job's record makes it dirty.
     """
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():

@@ -1,7 +1,7 @@
 """A saved model: a folder with its weights and its config.
 
-The file of the weights holds the config, too, so that one atomic write decides which model is there. config.json is for
-people and other programs: it agrees with the weights, or loading is refused.
+The file of the weights also holds the config, so that one atomic write replaces the model. config.json is for readers
+and other programs; if it differs from the config in the weights, loading is an error.
 """
 
 import functools
@@ -28,10 +28,12 @@ M = TypeVar("M", bound=nn.Module)
 def write_model(folder: str | os.PathLike[str], config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
     """Write the weights, with the config and a checksum of both, and then the config once more as JSON, into a folder.
 
-    Stopped at any moment, a folder that held a model before holds the old one or the new one.
+    If it is stopped, a folder with an earlier model has the old or the new model.
     """
     folder = Path(folder)
-    described = json.dumps(config, indent=2) + "\n"  # first: a config that JSON cannot hold leaves the old files
+    described = (
+        json.dumps(config, indent=2) + "\n"
+    )  # first, so that a config that JSON cannot represent does not change the old files
     folder.mkdir(parents=True, exist_ok=True)
     shared = _shared(weights)
     tensors = {name: tensor.cpu().contiguous() for name, tensor in weights.items() if name not in shared}
@@ -46,16 +48,16 @@ def write_model(folder: str | os.PathLike[str], config: Mapping[str, Any], weigh
 def read_model(folder: str | os.PathLike[str], build: Callable[[dict[str, Any]], M]) -> M:
     """The module that `build` makes of the config in a folder, with the weights of the folder."""
     folder = Path(folder)
-    digest = _digest(folder / CONFIG)  # before the weights, which are written first
+    digest = _digest(folder / CONFIG)  # read before the weights, which are written first
     if not (folder / WEIGHTS).is_file():
-        raise FileNotFoundError(f"folder: expected {WEIGHTS} in {folder}, where Model.save put it; there is none")
+        raise FileNotFoundError(f"folder: expected {WEIGHTS} in {folder}, which Model.save writes; there is none")
     weights, about = _read_weights(folder / WEIGHTS)
     config = _config(folder, about, digest)
     try:
         shared = json_object(about.get("shared", "{}"))
         weights |= {name: weights[kept] for name, kept in shared.items()}
         model = build_to_fit(build, config, weights)
-        model.load_state_dict(_alike(weights), assign=True)  # in the precision in which they were saved
+        model.load_state_dict(_alike(weights), assign=True)  # in the saved precision
         _share(model, shared)
     except (TypeError, ValueError, KeyError) as error:
         raise ValueError(
@@ -67,8 +69,8 @@ def read_model(folder: str | os.PathLike[str], build: Callable[[dict[str, Any]],
 
 
 def _shared(weights: Mapping[str, Tensor]) -> dict[str, str]:
-    """Names of weights that are another weight, such as the head of a model whose encoder has the same matrix, and the
-    name of this other weight."""
+    """The names of shared weights, such as the head of a model whose encoder has the same matrix, and for each the name
+    of the weight that it shares."""
     first: dict[object, str] = {}
     shared = {}
     for name, tensor in weights.items():
@@ -118,14 +120,14 @@ def _read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def _config(folder: Path, about: Mapping[str, str], digest: str) -> dict[str, Any]:
-    """The config in the file of the weights, or, of earlier versions, in config.json."""
+    """The config in the file of the weights, or, for earlier versions, in config.json."""
     path = folder / CONFIG
     if "config" not in about:
         if not path.is_file():
-            raise FileNotFoundError(f"folder: expected {CONFIG} in {folder}, where Model.save put it; there is none")
+            raise FileNotFoundError(f"folder: expected {CONFIG} in {folder}, which Model.save writes; there is none")
         return _read_config(path)
     config = json_object(about["config"])
-    if digest and digest != about.get("replaces"):  # or a kill came between the two writes
+    if digest and digest != about.get("replaces"):  # or the process was killed between the two writes
         found = _read_config(path)
         for name in {**config, **found}:
             if config.get(name) != found.get(name):

@@ -174,7 +174,7 @@ def _language(read: Inputs, targets: Given | None, vocabulary: Sequence[str] | i
 def _side(tokens: Given, read: Inputs) -> NDArray[Any]:
     """Tokens in addition to numbers."""
     if read.array.dtype == np.uint8:
-        raise wrong_type("inputs", "floats beside tokens", "uint8 pixels")
+        raise wrong_type("inputs", "floats, in addition to tokens", "uint8 pixels")
     padded = read_inputs(tokens, None, "tokens")
     if not padded.tokens or padded.array.shape != read.array.shape[:2]:
         raise wrong_value("tokens", f"integers {read.array.shape[:2]}, one at each step", padded.array.shape)

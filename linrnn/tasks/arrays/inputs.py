@@ -190,7 +190,7 @@ def read_symbols(
         largest = max(largest, int(block.max()))
         if int(block.min()) < 0 or (size is not None and largest >= size):
             wrong = np.argwhere((block < 0) | (block >= (np.inf if size is None else size)))[0]
-            expected = "ids from 0" if size is None else f"ids from 0 to {size - 1}, those of the vocabulary"
+            expected = "ids from 0" if size is None else f"ids from 0 to {size - 1}, as the vocabulary has"
             came = f"{block[tuple(wrong)]} at example {where.start + wrong[0]}, step {wrong[1]}"
             if block[tuple(wrong)] < 0 and name == "inputs":
                 came += f"; {MEASURED}"

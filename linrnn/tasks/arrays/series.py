@@ -88,7 +88,7 @@ def forecast(
     for name, some in zip(NAMES, divided, strict=True):
         longest = max(end - start for start, end in some)
         if name == "train" and longest < span:
-            expected = f"at most {longest:,} steps together, those of the {name} part of the longest series"
+            expected = f"at most {longest:,} steps together, the length of the {name} part of the longest series"
             raise wrong_value("window, horizon", expected, f"{window:,} + {horizon:,}")
         if longest < horizon:
             raise wrong_value("horizon", f"at most {longest:,}, the steps of the {name} part", f"{horizon:,}")

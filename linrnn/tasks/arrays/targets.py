@@ -59,7 +59,7 @@ def read_targets(
     if twice is not None:
         raise wrong_value("labels", "different names", f"{twice!r} twice")
     if kind in ("per-step", "language") and array.shape[1:2] != (length,):
-        raise wrong_value("targets", f"shape ({examples}, {length}, ...), those of the inputs", array.shape)
+        raise wrong_value("targets", f"shape ({examples}, {length}, ...), as the inputs", array.shape)
     if kind == "classification":
         return _classes(array, names, None, ("example",))
     if kind == "multi-label":

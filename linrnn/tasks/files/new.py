@@ -67,7 +67,7 @@ def _arrays(path: Path, like: Description) -> New:
         array = compact(array, lengths, len(like.vocabulary or ()))
     elif not given.tokens and like.channels is not None and like.vocabulary is not None:
         if "tokens" not in found:
-            raise wrong_value(str(path), "an array `tokens` beside `inputs`", "none")
+            raise wrong_value(str(path), "an array `tokens` next to `inputs`", "none")
         array = _beside(given, found["tokens"], like.vocabulary)
     elif array.dtype.kind == "f" and not isinstance(array, np.memmap) and array.itemsize != 8:
         array = array.astype(np.float32)

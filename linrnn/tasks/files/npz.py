@@ -98,7 +98,7 @@ def infer(inputs: NDArray[Any], targets: NDArray[Any] | None) -> Kind:
     if targets is None:
         if inputs.dtype.kind not in "biu" or inputs.ndim != 2:
             came = f"none, with inputs {inputs.dtype} {inputs.shape}"
-            raise wrong_value("targets", "an array `targets` beside inputs that are no tokens", came)
+            raise wrong_value("targets", "an array `targets` with inputs that are not tokens", came)
         return "language"
     steps = inputs.ndim > 1 and targets.shape[1:2] == inputs.shape[1:2]
     if targets.dtype.kind == "f":
@@ -116,7 +116,7 @@ def _flags(targets: NDArray[Any]) -> bool:
 
 
 def _renamed(path: Path, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The arrays by our names: X is the inputs, x_train those for training."""
+    """The arrays by linrnn's names: X is the inputs, x_train the training inputs."""
     parted = {also: name for name, names in ALSO.items() for also in names}
     result: dict[str, NDArray[Any]] = {}
     for given, array in arrays.items():
@@ -135,7 +135,7 @@ def _renamed(path: Path, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[A
         result[name] = array
     if "targets" not in result and "labels" in result and "inputs" in result:
         labels, inputs = result["labels"], result["inputs"]
-        if labels.ndim and inputs.ndim and len(labels) == len(inputs):  # those of the examples, not names of classes
+        if labels.ndim and inputs.ndim and len(labels) == len(inputs):  # labels of examples, not names of classes
             result["targets"] = result.pop("labels")
     return result
 
@@ -181,7 +181,7 @@ def _damaged_zip(path: Path, error: Exception) -> ValueError:
 def _together(path: Path, arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
     """The arrays of three splits as one, and the examples of each split."""
     if "test_inputs" not in arrays:
-        raise wrong_value(str(path), "an array `test_inputs` beside `train_inputs`", "none")
+        raise wrong_value(str(path), "an array `test_inputs` next to `train_inputs`", "none")
     names = [split for split in SPLITS if f"{split}_inputs" in arrays]
     sizes = [len(arrays[f"{split}_inputs"]) for split in names]
     result = {name: array for name, array in arrays.items() if name in ("labels", "channels")}

@@ -211,7 +211,7 @@ def test_npy_files_of_objects_and_damaged_ones(tmp_path: Path) -> None:
     ("arrays", "message"),
     [
         ({"input": FLOATS, "targets": CLASSES}, "array: expected 'inputs' .* got 'input'; did you mean 'inputs'"),
-        ({"inputs": FLOATS}, "targets: expected an array `targets` beside inputs that are no tokens, got none"),
+        ({"inputs": FLOATS}, "targets: expected an array `targets` with inputs that are not tokens, got none"),
         ({"inputs": FLOATS, "targets": CLASSES, "splits": ["tset"] * 20}, "splits: .* got 'tset'; did you mean 'test'"),
         ({"targets": CLASSES}, "expected an array `inputs`, or `train_inputs`, got targets"),
         ({"inputs": FLOATS, "targets": CLASSES, "split": CLASSES * 2}, "splits: expected .* 0, 1, 2 or train"),
@@ -242,7 +242,7 @@ def test_new_arrays_for_a_model(tmp_path: Path) -> None:
     assert (new.lengths if new.lengths is None else new.lengths.tolist()) == [6, 2]
     assert (new.targets, new.names) == (None, ["0", "1"])
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"inputs": FLOATS[:2]}, "expected an array `tokens` beside `inputs`"),
+        ({"inputs": FLOATS[:2]}, "expected an array `tokens` next to `inputs`"),
         ({"inputs": FLOATS[:2, :, :2], "tokens": TOKENS[:2]}, r"expected \(examples, length, 4\), got .* \(2, 6, 3\)"),
         ({"inputs": TOKENS[:2]}, r"inputs: expected \(examples, length, 4\), got int64 \(2, 6\)"),
         ({"inputs": HOLES[:3], "tokens": TOKENS[:3]}, "inputs: expected finite numbers, got 2 missing or infinite"),

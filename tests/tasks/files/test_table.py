@@ -257,7 +257,7 @@ MISTAKES: list[Any] = [
     (rows(), {**FORECAST, "window": 0}, "window: expected at least 1, got 0"),
     (rows(), {**FORECAST, "window": 78}, "window, horizon: expected at most 80 steps together, .* got 78 \\+ 3"),
     (rows(), {**FORECAST, "horizon": 11}, "horizon: expected at most 10, the steps of the validation part, got 11"),
-    (rows(), {**FORECAST, "window": 5_000}, "window, horizon: expected at most 80 steps together, those of the train"),
+    (rows(), {**FORECAST, "window": 5_000}, "expected at most 80 steps together, the length of the train"),
     (rows(), {"target": "price", "period": 7}, "period: expected None without a horizon, got 7"),
     (rows((40, "2000-01-01,abc,1")), FORECAST, "column 'price': expected numbers, got 'abc' in row 40"),
     (rows((2, "2000-01-01,1,abc")), FORECAST, "column 'load': expected numbers, got 'abc' in row 2"),
