@@ -3,11 +3,12 @@
 import importlib.util
 import math
 import re
+from typing import Any
 
 import pytest
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
-OPERATIONS = {"neg": lambda a: -a, "fma": lambda a, b, c: a * b + c}
+OPERATIONS: dict[str, Any] = {"neg": lambda a: -a, "fma": lambda a, b, c: a * b + c}
 
 
 def evaluate(assembly: str, *given: complex) -> complex:
