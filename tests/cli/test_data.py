@@ -354,7 +354,7 @@ def test_show_takes_the_options_of_a_table_and_a_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["show", "none.csv"], "none.csv: expected a file or a folder, got none there"),
+        (["show", "none.csv"], "none.csv: expected a file or a folder, got neither"),
         (["show", "book.txt", "--horizon", "3"], "horizon: expected for tables"),
         (["show", "recall", "--horizon", "3"], "--horizon: expected only for a file of your own, got recall"),
         (

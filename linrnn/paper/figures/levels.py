@@ -55,7 +55,7 @@ class Operator(NamedTuple):
 
 
 def run(*, quick: bool, seed: int, progress: Progress) -> Result:
-    from linrnn.tasks.generators import trees  # here, as it takes a while to load
+    from linrnn.tasks.generators import trees  # imported here, since it loads slowly
 
     blocks = [trees.grow(seed, block) for block in range(3 if quick else 50)]
     inputs, lengths, values = (np.concatenate(part) for part in zip(*blocks, strict=True))
