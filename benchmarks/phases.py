@@ -3,7 +3,7 @@
     python benchmarks/phases.py runs/scifar [--period 32] [--memory 32] [--out docs/pictures/phases.png] [--json FILE]
     python benchmarks/phases.py results/lra/scifar/phases.json     # draws the picture of a record again
 
-A state with a phase of 2πj/32 oscillates j times in 32 steps: for a picture read row by row, 32 pixels wide, in one row.
+A state with a phase of 2πj/32 oscillates j times in 32 steps, which are one row of a picture of 32 pixels.
 """
 
 import argparse
