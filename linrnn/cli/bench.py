@@ -357,7 +357,7 @@ def _command() -> str:
 
 
 def _collect(rows: Iterable[Row], path: Path | None) -> list[Row]:
-    """All rows; each is written as soon as it is measured."""
+    """All rows; each is written as soon as its measurement ends."""
     results: list[Row] = []
     for row in rows:
         results.append(row)
