@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from linrnn.cores import CORES
+from linrnn.norm import Norm
 from linrnn.recurrence.backend import values_can_be_read
 from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
 from linrnn.util.precision import autocast_dtype
@@ -16,7 +17,6 @@ from linrnn.util.types import check_fields
 
 LATER = ("last_norm",)  # fields that early releases do not know
 FORMAT = 1  # the version of config.json; raised when older releases would misread a saved model
-Norm = Literal["batch", "layer"]
 Mixing = Literal["glu", "half_glu", "half_glu2"]
 
 
