@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from linrnn.recipes import Recipe
 from linrnn.streaming import Stream
 from linrnn.training.data import Examples
 from linrnn.training.evaluation import evaluate, guesses
-from linrnn.training.run import CONFIG, SUMMARY, Run
+from linrnn.training.run import CHECKPOINTS, CONFIG, SUMMARY, Run
 from linrnn.util import files
 from linrnn.util.errors import unknown, wrong_value
 
@@ -146,14 +147,24 @@ class Row:
 def listed(folder: Path) -> tuple[list[Row], dict[str, str]]:
     """All runs in a folder by name, and the reasons why some folders cannot be read."""
     found, unread = [], {}
-    for config in sorted(folder.rglob(CONFIG)):
+    configs = {*folder.rglob(CONFIG), *(file.parents[1] / CONFIG for file in folder.rglob(f"{CHECKPOINTS}/step-*"))}
+    for config in sorted(configs):
         run, name = Run(config.parent), str(config.parent.relative_to(folder))
         try:
             found.append(row_of(run, name))
         except Exception as error:  # any error in one run: the others are listed
-            if run.checkpoints.is_dir():  # otherwise the folder of a model, or of another program
+            if run.checkpoints.is_dir() or not _of_another_program(config):
                 unread[name] = " ".join(str(error).split())
     return found, unread
+
+
+def _of_another_program(config: Path) -> bool:
+    """Whether a config.json has other contents than the recipe of a run, such as those of a saved model."""
+    try:
+        data = json.loads(config.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return not (isinstance(data, dict) and data.keys() & {"task", "training"})
 
 
 def row_of(run: Run, name: str) -> Row:

@@ -71,6 +71,9 @@ class Run:
         return run
 
     def check_new(self) -> None:
+        above = next((path for path in self.folder.parents if path.exists()), None)
+        if above is not None and not above.is_dir():
+            raise ValueError(f"out: expected a new or empty folder, got {self.folder}, where {above} is a file")
         if not self.folder.exists() or self._begun():
             return
         if not self.folder.is_dir() or any(self.folder.glob("[!.]*")):

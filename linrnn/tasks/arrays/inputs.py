@@ -140,6 +140,8 @@ def read_inputs(given: Given, lengths: Given | None, name: str = "inputs") -> In
         raise wrong_type(name, f"numbers: {FORMS}", f"text, such as {str(first)!r}")
     if array.dtype.kind == "f" and array.ndim == 2:
         array = array[:, :, None]
+    if array.dtype == np.uint8 and array.ndim == 4:  # images, read pixel by pixel
+        array = array.reshape(len(array), array.shape[1] * array.shape[2], array.shape[3])
     measured = array.ndim == 3 and array.dtype.kind in "biu" and array.dtype != np.uint8
     if array.ndim not in (2, 3) or (measured and isinstance(array, np.memmap)):
         hint = f"; {MEASURED}" if measured else ""  # a copy may be larger than the memory
