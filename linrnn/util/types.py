@@ -111,7 +111,7 @@ def check_device_is_here(device: torch.device | str | int | None) -> None:
 
 @contextmanager
 def allocating(sizes: Mapping[str, object]) -> Iterator[None]:
-    """Where an allocation fails in here, a ValueError names the largest of the sizes and the bytes it asks for."""
+    """Turn a failed allocation into a ValueError that names the largest of the sizes and the bytes it asks for."""
     try:
         yield
     except (RuntimeError, MemoryError, TypeError, ValueError) as error:
@@ -137,7 +137,7 @@ def repeated(make: Callable[[], torch.nn.Module], name: str, number: int) -> Ite
 
 
 def too_large(name: str, size: int, asked: str) -> ValueError:
-    """The error for a size that asks for so many bytes."""
+    """The error for a size whose memory, `asked` in words, is not there."""
     return wrong_value(name, "a size that fits into memory", f"{size:,}, which asks for {asked}")
 
 
