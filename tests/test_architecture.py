@@ -13,7 +13,7 @@ LAYERS = (  # from below to above: a module imports from its own layer and from 
     ("recurrence",),
     ("spectrum",),
     ("cores",),
-    ("norm", "config", "pooling", "model"),
+    ("norm", "config", "parts", "model"),
     ("nn",),
     ("fast",),
     ("objectives",),
