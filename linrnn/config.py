@@ -70,7 +70,7 @@ class Interface:
             raise wrong_value("inputs", f"shape ({dims}, {name}) with channels = {self.channels}", shape(inputs))
 
     def check_tokens(self, inputs: Tensor) -> None:
-        """Raise ValueError for token ids outside the vocabulary. On a GPU, where looking takes time, the kernels do."""
+        """Raise ValueError for token ids outside the vocabulary. On a GPU only the kernels check them."""
         if self.vocabulary is None or not inputs.numel() or not values_are_near(inputs):
             return
         ids = inputs if self.channels is None else inputs[..., -1]

@@ -223,7 +223,7 @@ def _train(
                 progress.stale = group.of_first(progress.stale)
             if not at_end:
                 stop = InterruptedRun if group.any(stopping) else TimeIsUp
-                raise stop(f"stopped after step {progress.step:,}; go on with: linrnn train --resume {run.folder}")
+                raise stop(f"stopped after step {progress.step:,}; continue with: linrnn train --resume {run.folder}")
     if group.first:
         _finish(run, recipe, task, objective, model, predict, progress, device, settings.precision_on(device))
     group.wait()
@@ -348,7 +348,7 @@ def _finish(
 
 
 def _complete(run: Run) -> None:
-    """Draw the pictures that a run lacks which was killed after its summary, and remove what the kill left."""
+    """Draw the missing pictures of a run that was killed after its summary, and remove the files of the kill."""
     from linrnn.training import pictures
 
     run.tidy()
