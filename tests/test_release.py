@@ -1,6 +1,8 @@
 """The files of a release agree with each other and with the package."""
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,9 @@ def test_the_paper_is_cited() -> None:
 def test_the_matrix_has_the_supported_versions() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     matrix = read(".github/workflows/ci.yml")["jobs"]["test"]["strategy"]["matrix"]
+    assert matrix["python"] == ["3.11", "3.12", "3.13", "3.14"]
+    assert matrix["os"] == ["ubuntu-latest", "macos-latest", "windows-latest"]
+    assert matrix["torch"] == ["2.11", "newest"]
     assert matrix["python"][0] == project["requires-python"].removeprefix(">=")
     (torch,) = [line for line in project["dependencies"] if line.startswith("torch")]
     assert f"torch>={matrix['torch'][0]}" in torch
@@ -53,3 +58,25 @@ def test_pre_commit_checks_what_ci_checks() -> None:
     ci = (ROOT / ".ci" / "run").read_text()
     checks = set(re.findall(r"^\.venv/bin/(ruff format|ruff check|mypy)", ci, re.MULTILINE))
     assert checks == {"ruff format", "ruff check", "mypy"} == commands - {"python -m pytest"}
+
+
+def test_a_release_is_trusted_and_attested() -> None:
+    jobs = read(".github/workflows/release.yml")["jobs"]
+    build, publish = (jobs[name] for name in ("build", "publish"))
+    uses = [step["uses"].partition("@")[0] for job in (build, publish) for step in job["steps"] if "uses" in step]
+    assert build["permissions"]["attestations"] == publish["permissions"]["id-token"] == "write"
+    assert {"actions/attest-build-provenance", "pypa/gh-action-pypi-publish"} <= set(uses)
+    assert publish["needs"] == "build"
+    assert "password" not in str(publish), "a trusted publisher has no token"
+
+
+def test_what_github_reads_matches_its_schemas() -> None:
+    """Runs the commands of CONTRIBUTING.md, without a download: the schemas come with the package."""
+    pytest.importorskip("check_jsonschema")
+    commands = re.findall(r"^check-jsonschema (.*)$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    assert len(commands) == 4
+    for command in commands:
+        done = subprocess.run(
+            ["bash", "-c", f"{sys.executable} -m check_jsonschema {command}"], cwd=ROOT, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -204,7 +204,7 @@ def _source(task: str, variant: str | None) -> Source:
 def _no_way(what: str, source: Source, others: list[Source]) -> ValueError:
     how = "it is built in" if source.load is not None else tasks.commands(source)
     names = " or ".join(other.name for other in others)
-    return wrong_value("task", f"one that {what} ({names})", f"{source.name!r}; {how}")
+    return wrong_value("task", f"a task that {what} ({names})", f"{source.name!r}; {how}")
 
 
 def _sizes(words: str) -> tuple[int, int, int]:
@@ -225,7 +225,7 @@ def _there(source: Source) -> tuple[str, tuple[int, ...], int, str]:
     except (ValueError, OSError) as error:
         return "damaged", source.examples, source.bytes, f"{error}; to get it: {tasks.commands(source)}"
     if source.outdated(task):
-        words = f"{task.source}, an older version; to get the present one: {tasks.commands(source)}"
+        words = f"{task.source}, an older version; to get the present version: {tasks.commands(source)}"
         return "outdated", source.examples, source.bytes, words
     return "there", tuple(len(getattr(task, split)) for split in SPLITS), _size(source.name), f"here: {task.source}"
 

@@ -164,7 +164,7 @@ def _one(folder: Path, recipe: Recipe, choice: Choice, settings: training.Settin
             training.train(recipe, folder, settings, **known, data=choice.data, options=choice.options)
             return "trained"
         if Run.open(folder).summary is not None:
-            return "was there already"
+            return "existed already"
         training.resume(folder, settings, **known)
         return "resumed"
     except training.TimeIsUp:

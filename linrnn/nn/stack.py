@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from linrnn.config import Mixing, Norm
+from linrnn.config import Mixing
 from linrnn.cores import CORES, Core
 from linrnn.cores.base import valid_mask
 from linrnn.model import Block, Model, ModelConfig, initialize
 from linrnn.nn.directions import BothDirections
+from linrnn.norm import Norm
 from linrnn.recurrence.op import STORAGE, carry_dtype
 from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
 from linrnn.util.precision import autocast_dtype

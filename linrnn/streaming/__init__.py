@@ -12,6 +12,7 @@ from linrnn.cores import LRU
 from linrnn.cores.base import Core
 from linrnn.fast.capture import Captured
 from linrnn.model import Model, ModelState
+from linrnn.parts.state import require_steps
 from linrnn.recurrence import backend
 from linrnn.recurrence.op import carry_dtype
 from linrnn.streaming import reference
@@ -47,7 +48,7 @@ class Stream:
     @checked
     def __init__(self, model: Model | Core, batch: int = 1, *, dtype: torch.dtype | None = None) -> None:
         if isinstance(model, Model):
-            model._require_streaming("Stream")
+            require_steps(model, "Stream")
         check_integer("batch", batch, 1)
         parameter = next(model.parameters())
         if dtype not in (None, parameter.dtype, *HALF):
@@ -145,7 +146,7 @@ class Stream:
     def refresh(self) -> None:
         """Copy the present weights of the model; the state does not change."""
         if isinstance(self.model, Model):
-            self.model._require_streaming("refresh")
+            require_steps(self.model, "refresh")
         if isinstance(self._weights, nn.Module):
             self._weights.load_state_dict(self.model.state_dict())
             return

@@ -254,8 +254,9 @@ class Task(Description):
 
         Args:
             inputs: floats (examples, length, channels), or (examples, length) for one channel; uint8 pixels (examples,
-                length, channels); integer tokens (examples, length); a list of sequences of different lengths; or the
-                path of a .npy file, which is mapped into memory. Other integers with channels are converted to floats.
+                length, channels), or images (examples, height, width, channels); integer tokens (examples, length); a
+                list of sequences of different lengths; or the path of a .npy file, which is mapped into memory. Other
+                integers with channels are converted to floats.
             targets: as in a `Split`; classes may be names. For language, None means each next token of the inputs.
             lengths: integers (examples,), the number of steps before the padding; None: no padding.
             kind: the kind of targets.
@@ -358,7 +359,7 @@ def _check_values(task: Task, name: str, split: Split) -> None:
 
 
 class Progress(Protocol):
-    """The progress of a long job: the name of the part, the amount done and the amount in all."""
+    """The progress of a long job: the name of the part, the amount done and the total amount."""
 
     def __call__(self, what: str, done: int, total: int) -> None: ...
 

@@ -93,20 +93,36 @@ def test_co2(two_steps: Path) -> None:
 
 
 @pytest.mark.slow
-def test_vowels(two_steps: Path) -> None:
-    if importlib.util.find_spec("aeon") is None:  # its files are read, and it is not imported
-        pytest.skip("aeon is not installed")
-    names = execute(GUIDE / "vowels.md")
-    task, record = names["task"], record_of("vowels")
+@pytest.mark.parametrize(("page", "package"), [("vowels", "aeon"), ("power", "aeon"), ("deaths", "aeon")])
+def test_examples_with_real_data(page: str, package: str, two_steps: Path) -> None:
+    if importlib.util.find_spec(package) is None:  # its files are read, and it is not imported
+        pytest.skip(f"{package} is not installed")
+    names = execute(GUIDE / f"{page}.md")
+    run, record = names["run"], record_of(page)
+    task = names.get("task") or run.task()
     assert {name: len(getattr(task, name)) for name in record["examples"]} == record["examples"]
-    assert names["run"].recipe.model.dropout == record["suggested"]["model"]["dropout"]
+    for name in ("d_model", "depth", "dropout"):
+        assert getattr(run.recipe.model, name) == record["suggested"]["model"][name]
 
 
-def test_the_numbers_of_vowels_are_those_of_its_record() -> None:
-    page = (GUIDE / "vowels.md").read_text()
-    for runs in record_of("vowels")["mean"].values():
+COLUMNS = {"vowels": "accuracy", "power": "accuracy", "deaths": "rmse"}  # of the tables of these pages
+
+
+@pytest.mark.parametrize("page", COLUMNS)
+def test_the_numbers_of_an_example_are_those_of_its_record(page: str) -> None:
+    text, record = (GUIDE / f"{page}.md").read_text(), record_of(page)
+
+    def printed(value: float) -> str:
+        if COLUMNS[page] == "accuracy":
+            return f"{100 * value:.1f}"
+        return f"{value:.3f}" if COLUMNS[page] == "bits" else f"{value:.4f}".lstrip("0")
+
+    for runs in record["mean"].values():
         for split in ("validation", "test"):
-            assert f"{100 * runs[split]['mean']:.1f} ({100 * runs[split]['error']:.1f})" in page
+            error = runs[split]["error"]
+            assert printed(runs[split]["mean"]) + ("" if error is None else f" ({printed(error)})") in text
+    for values in record.get("guesses on the test", {}).values():
+        assert printed(next(iter(values.values()))) in text
 
 
 def test_the_numbers_of_co2_are_those_of_its_record() -> None:

@@ -1,6 +1,7 @@
 """NumPy's files as tasks: what is in them comes back, what is missing or damaged is said, and no pickle is loaded."""
 
 import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,12 @@ def alone(path: Path) -> None:
         np.save(file, FLOATS)
 
 
+def beside_a_text(path: Path) -> None:
+    np.savez(path, inputs=FLOATS, targets=CLASSES)
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr("a.txt", "a text")
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
@@ -184,6 +191,8 @@ def alone(path: Path) -> None:
         (half, ValueError, "my.npz: expected arrays by name, .* got a damaged file"),
         (alone, ValueError, "my.npz: expected arrays by name, as numpy.savez writes them, got a single array"),
         (lambda path: path.write_bytes(b""), ValueError, "my.npz: expected arrays by name"),
+        (lambda path: path.write_text("a text"), ValueError, "my.npz: .* a damaged file .not a file of NumPy"),
+        (beside_a_text, ValueError, "my.npz: expected arrays by name, .* got a file 'a.txt' in it"),
     ],
 )
 def test_what_is_no_file_of_arrays(tmp_path: Path, make: Any, error: type[Exception], message: str) -> None:
@@ -202,7 +211,7 @@ def test_npy_files_of_objects_and_damaged_ones(tmp_path: Path) -> None:
         open_data(tmp_path)
     np.save(tmp_path / "inputs.npy", FLOATS)
     (tmp_path / "inputs.npy").write_bytes((tmp_path / "inputs.npy").read_bytes()[:-50])
-    with pytest.raises(ValueError, match=r"inputs.npy: expected a NumPy array, got none, or one that is damaged"):
+    with pytest.raises(ValueError, match=r"inputs.npy: expected a NumPy array, got no array, or a damaged array"):
         open_data(tmp_path)
     assert not TRAP
 
