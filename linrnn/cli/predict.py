@@ -47,6 +47,8 @@ def predict(
     """
     if file is not None and file.suffix not in (".csv", ".npz"):
         raise wrong_value("--out", "a name that ends in .csv or .npz", file)
+    if file is not None and not file.parent.is_dir():
+        raise wrong_value("--out", "a file in a folder that exists", file)
     trained = open_run(run)
     where = training.Processes().device(device)
     with bars(log, f"reading {escape(str(data))}"):
