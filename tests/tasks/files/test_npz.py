@@ -263,9 +263,9 @@ def test_new_arrays_for_a_model(tmp_path: Path) -> None:
     images = RNG.integers(0, 256, (20, 6, 3), dtype=np.uint8)
     pixels = open_data(save(tmp_path / "p.npz", inputs=images, targets=CLASSES))
     numbers = open_data(save(tmp_path / "n.npz", inputs=FLOATS, targets=CLASSES))
-    with pytest.raises(ValueError, match="p.npz: inputs: expected floats, as in training, got uint8"):
+    with pytest.raises(ValueError, match=r"p.npz: inputs: expected floats, as in training, got uint8"):
         read_new(tmp_path / "p.npz", numbers)
-    with pytest.raises(ValueError, match="n.npz: inputs: expected uint8 pixels, as in training, got float32"):
+    with pytest.raises(ValueError, match=r"n.npz: inputs: expected uint8 pixels, as in training, got float32"):
         read_new(tmp_path / "n.npz", pixels)
     assert read_new(tmp_path / "p.npz", pixels).inputs.dtype == np.uint8
     words = open_data(save(tmp_path / "d.npz", inputs=TOKENS))
