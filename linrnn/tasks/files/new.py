@@ -135,8 +135,8 @@ def _checked(found: New, like: Description, path: Path) -> New:
         raise wrong_value(f"{path}: inputs", form, f"{found.inputs.dtype} {found.inputs.shape}")
     pixels = like.options.get("pixels")
     if pixels is not None and pixels != (found.inputs.dtype == np.uint8):
-        expected = "uint8 pixels" if pixels else "floats"
-        raise wrong_value(f"{path}: inputs", f"{expected}, as in training", found.inputs.dtype)
+        wanted = "uint8 pixels" if pixels else "floats"
+        raise wrong_value(f"{path}: inputs", f"{wanted}, as in training", found.inputs.dtype)
     if found.inputs.dtype.kind != "f":
         return found
     gaps = statistics.missing(found.inputs, found.lengths)
