@@ -176,7 +176,7 @@ class Accelerated(nn.Module):
             encoded = without_padding(encoded, batch.valid)
             batch = batch if batch.segment is not None else batch._replace(segment=_segment(batch.valid))
         x = encoded.x
-        on_tensor_cores = chunks.on_tensor_cores(x.device, x.dtype)
+        on_tensor_cores = backend.on_tensor_cores(x.device, x.dtype)
         c = self.chunk or (chunks.chunk_size(x.shape[1], H, N, both) if on_tensor_cores else 1)
         if batch.offsets is not None:
             c = min(c, packing.ALIGNMENT)

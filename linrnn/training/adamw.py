@@ -54,7 +54,7 @@ class AdamW(torch.optim.AdamW):
     def _to_device(self, table: Tensor, device: torch.device) -> Tensor:
         """A captured step copies the table at every replay, from pinned memory that stays allocated; memory cannot be
         pinned during the capture."""
-        if device.type == "cpu":
+        if not backend.captures(device):
             return table
         ready = self._spare is not None and self._spare.shape == table.shape
         if not torch.cuda.is_current_stream_capturing():

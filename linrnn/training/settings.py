@@ -5,6 +5,7 @@ from typing import Literal
 
 import torch
 
+from linrnn.recurrence import backend
 from linrnn.util.errors import wrong_value
 from linrnn.util.types import check_fields
 
@@ -38,7 +39,7 @@ class Settings:
 
     def precision_on(self, device: torch.device) -> str:
         """The precision of activations on a device; a CPU computes in float32."""
-        return self.precision if device.type == "cuda" else "float32"
+        return self.precision if backend.captures(device) else "float32"
 
     def autocast(self, device: torch.device) -> torch.autocast:
         """The context in which the model runs on a device."""
