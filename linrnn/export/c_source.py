@@ -93,9 +93,11 @@ def _model(source: Source) -> tuple[dict[str, int], dict[str, Tensor], set[str]]
     head: Any = model.head
     weight, bias = head.weight.double(), head.bias.double()
     if model.last_norm is not None:  # the mean of an affine map is the affine map of the mean
-        if not isinstance(model.last_norm, BatchNorm):
-            raise wrong_value("model", "batch norm where the last norm is exported to C", "layer norm")
-        scale, shift = (part.double() for part in model.last_norm.scale_and_shift(weight, None, None))
+        if isinstance(model.last_norm, BatchNorm):
+            scale, shift = (part.double() for part in model.last_norm.scale_and_shift(weight, None, None))
+        else:
+            features.add("last_layer")
+            scale, shift = model.last_norm.weight.double(), model.last_norm.bias.double()
         weight, bias = weight * scale, bias + weight @ shift
     if units.target_std is not None and units.target_mean is not None:
         weight, bias = weight * units.target_std.unsqueeze(1), bias * units.target_std + units.target_mean

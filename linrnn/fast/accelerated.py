@@ -75,7 +75,7 @@ def _unsuitable(model: Model) -> str | None:
     if model.config.norm != "batch":
         return f"only batch norm folds into the weights of a core, and the norm is {model.config.norm!r}"
     if model.config.mixing == "half_glu2":
-        return "the kernels keep gelu(core) only, and the value of 'half_glu2' is what the core gave"
+        return "the kernels keep gelu(core) only, and the value of 'half_glu2' is the output of the core"
     return None
 
 

@@ -22,6 +22,8 @@ from linrnn.tasks import Task
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 RECORDS = GUIDE.parents[1] / "results" / "guide"
+if not GUIDE.exists():
+    pytest.skip("only a checkout has the docs", allow_module_level=True)
 
 
 @pytest.mark.parametrize(
