@@ -84,7 +84,7 @@ def deaths() -> linrnn.Task:
 
 
 def activities() -> linrnn.Task:
-    """What somebody with a watch does at each tenth of a second: pieces of recordings, one after the other."""
+    """The activity of a person with a watch at each tenth of a second: pieces of recordings, one after the other."""
     (inputs, targets), (later, answers) = read("BasicMotions", "TRAIN"), read("BasicMotions", "TEST")
     rng, numbers = np.random.default_rng(0), np.arange(len(inputs))
     parts = {"train": numbers[numbers % 5 != 4], "validation": numbers[numbers % 5 == 4]}

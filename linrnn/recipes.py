@@ -351,7 +351,9 @@ def suggest(task: Task) -> Suggestion:
     reach = f"memories of {1 / (1 - r_min):.0f} to {1 / (1 - r_max):,.0f} steps, for sequences of {length:,}."
     reasons["model.options.r_max"] = f"Eigenvalues start between {r_min:g} and {r_max:g}: {reach}"
     slow = length > LONG
-    phase = "slow oscillations, since fast ones add up to noise over" if slow else "all oscillations, which suit"
+    phase = (
+        "slow oscillations, since fast oscillations add up to noise over" if slow else "all oscillations, which suit"
+    )
     reasons["model.options.max_phase"] = f"Phases start in [0, {'π/10' if slow else '2π'}]: {phase} {length:,} steps."
 
     pooling: Literal["none", "last", "mean"] = "none" if stepwise else "last" if task.kind == "forecast" else "mean"

@@ -131,7 +131,7 @@ def generate(
     trained = open_run(run)
     task = trained.description
     if task.kind != "language" or task.vocabulary is None:
-        raise wrong_value("run", "a model of language", f"one of {task.kind}")
+        raise wrong_value("run", "a model of language", f"a model of {task.kind}")
     model = trained.model(weights).to(training.Processes().device(device))
     between = prediction.separator(task.vocabulary)
     if prompt is None:

@@ -41,7 +41,7 @@ CsvFile = Annotated[Path | None, typer.Option("--csv", help="Write the table to 
 COLUMNS = (
     "run", "task", "core", "preset", "seed", "rate", "steps", "metric", "validation", "test", "steps/s", "state",
 )  # fmt: skip
-LEAST = ("steps/s", "metric", "rate", "task", "preset", "seed", "state")  # what a narrow window can do without
+LEAST = ("steps/s", "metric", "rate", "task", "preset", "seed", "state")  # columns that a narrow window leaves out
 SORTS = tuple(name for name in COLUMNS if name not in ("state",))
 
 
@@ -273,9 +273,9 @@ def stream(
     loaded = _load(run, split, weights, device, data)
     model, examples = loaded.model, loaded.examples
     if loaded.task.kind != "classification":
-        raise ValueError(f"run: expected a run of classification, got one of {loaded.task.kind}")
+        raise ValueError(f"run: expected a run of classification, got a run of {loaded.task.kind}")
     if model.config.documents == 2:
-        raise ValueError("run: expected a task of one document, got one that compares two whole ones")
+        raise ValueError("run: expected a task of one document, got a task that compares two whole documents")
     if any(block.core.bidirectional for block in model.blocks):
         raise ValueError("run: expected a causal model, got a bidirectional one, which takes sequences as a whole")
     if not 0 <= example < len(examples):

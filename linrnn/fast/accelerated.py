@@ -73,9 +73,9 @@ def _unsuitable(model: Model) -> str | None:
     if len({(type(core), core.recurrent_names, core.C.shape) for core in cores}) > 1:
         return "the blocks differ in their options, and the weights of all blocks are made at once"
     if model.config.norm != "batch":
-        return "only batch norm folds into the weights of a core, and the norm is 'layer'"
+        return f"only batch norm folds into the weights of a core, and the norm is {model.config.norm!r}"
     if model.config.mixing == "half_glu2":
-        return "the kernels keep gelu(core) only, and the value of 'half_glu2' is what the core gave"
+        return "the kernels keep gelu(core) only, and the value of 'half_glu2' is the output of the core"
     return None
 
 
@@ -176,7 +176,7 @@ class Accelerated(nn.Module):
             encoded = without_padding(encoded, batch.valid)
             batch = batch if batch.segment is not None else batch._replace(segment=_segment(batch.valid))
         x = encoded.x
-        on_tensor_cores = chunks.on_tensor_cores(x.device, x.dtype)
+        on_tensor_cores = backend.on_tensor_cores(x.device, x.dtype)
         c = self.chunk or (chunks.chunk_size(x.shape[1], H, N, both) if on_tensor_cores else 1)
         if batch.offsets is not None:
             c = min(c, packing.ALIGNMENT)

@@ -1,4 +1,4 @@
-"""The state of a model between steps, and which models and states can go on step by step."""
+"""The state of a model between steps, and which models and states can run step by step."""
 
 from typing import Any, NamedTuple
 
@@ -58,7 +58,7 @@ def check_state(config: ModelConfig, state: ModelState, batch: int, parameter: T
 
 
 def require_steps(model: Any, name: str, *, trains: bool = False) -> None:
-    """Raise an error that begins with `name` unless a model goes on step by step; with `trains` in training, too."""
+    """Raise an error that begins with `name` unless a model runs step by step; with `trains` in training, too."""
     if model.config.documents == 2:
         raise ValueError(f"{name}: expected a model of one document, got one of two, which compares whole documents")
     if model.training and not trains:

@@ -359,7 +359,7 @@ def _check_values(task: Task, name: str, split: Split) -> None:
 
 
 class Progress(Protocol):
-    """The progress of a long job: the name of the part, the amount done and the amount in all."""
+    """The progress of a long job: the name of the part, the amount done and the total amount."""
 
     def __call__(self, what: str, done: int, total: int) -> None: ...
 

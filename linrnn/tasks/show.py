@@ -33,7 +33,7 @@ POINTS = 4000  # of a curve that are drawn
 
 
 def choose(task: Task, split: Literal["train", "validation", "test"], count: int) -> NDArray[np.int64]:
-    """The numbers of some examples of a split, the same ones each time."""
+    """The numbers of some examples of a split, always the same."""
     if count < 1:
         raise wrong_value("examples", "at least 1", count)
     size = len(getattr(task, split))

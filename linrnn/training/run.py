@@ -80,7 +80,7 @@ class Run:
             raise self._taken()
 
     def _begun(self) -> bool:
-        """Whether all that is here is the run.json of a `create` that was killed."""
+        """Whether the folder holds only the run.json of a `create` that was killed."""
         try:
             about = self.about if [path.name for path in self.folder.glob("[!.]*")] == [ABOUT] else None
         except ValueError:
@@ -89,13 +89,13 @@ class Run:
 
     def _taken(self) -> ValueError:
         return ValueError(
-            f"out: expected a new or empty folder, got {self.folder}, which holds something; --resume goes on"
+            f"out: expected a new or empty folder, got {self.folder}, which holds something; --resume continues"
         )
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Context manager that keeps other processes from training this run; the lock ends with this process."""
-        with locked(self.folder / CONFIG, f"run: expected one that nobody trains now, got {self.folder}"):
+        with locked(self.folder / CONFIG, f"run: expected a run that no other process trains, got {self.folder}"):
             yield
 
     @property
@@ -161,7 +161,7 @@ class Run:
         """
         task, description = self._read(data), self.description
         if (what := difference(task, description)) is not None:
-            raise ValueError(f"data: expected examples like those of {self.folder}, got {what}")
+            raise ValueError(f"data: expected examples like the examples of {self.folder}, got {what}")
         return normalized_as(task, description)
 
     def same_task(self, task: Task | None = None, data: str | os.PathLike[str] | None = None) -> Task:

@@ -360,7 +360,7 @@ MISTAKES: list[Any] = [
     ({"inputs": FLOATS, "channels": "xy"}, ValueError, "channels: expected a name for each of 3 channels"),
     ({"inputs": FLOATS.astype(str)}, TypeError, "inputs: expected numbers: .*, got text, such as '3.2"),
     ({"inputs": FLOATS.astype(object)}, TypeError, "inputs: expected an array of numbers, got .* Python objects"),
-    ({"inputs": FLOATS.astype(complex)}, TypeError, "inputs: expected an array .* got one of dtype complex128"),
+    ({"inputs": FLOATS.astype(complex)}, TypeError, "inputs: expected an array .* got an array of dtype complex128"),
     ({"inputs": -TOKENS}, ValueError, r"inputs: expected ids from 0, got -\d+ at .* measurements become floats"),
     ({"inputs": FLOATS[0, 0]}, ValueError, r"inputs: .* got float32 of shape \(3,\)"),
     ({"inputs": FLOATS[:0], "targets": CLASSES[:0]}, ValueError, "inputs: expected at least one example"),

@@ -282,7 +282,9 @@ def test_data_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         inputs=np.zeros((50, 6, 2), np.float32) + np.arange(6)[:, None],
         targets=np.linspace(0, 1, 50),
     )
-    with pytest.raises(ValueError, match=r"data: expected examples like those of .*, got channels=2 in place of 1"):
+    with pytest.raises(
+        ValueError, match=r"data: expected examples like the examples of .*, got channels=2 in place of 1"
+    ):
         run.task(tmp_path / "wide.npz")
     whole = train(own.recipe(task), tmp_path / "whole", QUIET, task=task)
     assert_same_end(resume(run.folder, QUIET, data=tmp_path / "elsewhere.npz"), whole)

@@ -189,7 +189,7 @@ def _no_gaps() -> statistics.Missing:
 
 def _check_missing(name: str, found: statistics.Missing, missing: str, columns: Sequence[str] | None) -> None:
     if found.number and missing == "error":
-        came = f"{describe_missing(found, columns)}; missing='mean' or missing='drop' goes on"
+        came = f"{describe_missing(found, columns)}; missing='mean' or missing='drop' accepts them"
         raise wrong_value(name, "finite numbers", came)
 
 

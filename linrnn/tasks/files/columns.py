@@ -113,7 +113,7 @@ def read(path: Path, named: dict[str, list[str]]) -> Columns:
 
     Args:
         path: of a CSV file, with commas, semicolons, tabs or bars, or of a Parquet file.
-        named: the columns that an option names, by option; their texts are kept, and unknown ones are errors.
+        named: the columns that an option names, by option; their texts are kept, and unknown names are errors.
     """
     return _parquet(path, named) if path.suffix.lower() in (".parquet", ".pq") else _csv(path, named)
 
@@ -142,7 +142,7 @@ def _csv(path: Path, named: dict[str, list[str]]) -> Columns:
     except UnicodeDecodeError:
         raise not_utf8(path) from None
     except csv.Error as error:
-        raise wrong_value(str(path), "a CSV file", f"one that is damaged ({error})") from None
+        raise wrong_value(str(path), "a CSV file", f"a damaged file ({error})") from None
     return Columns(path, columns, rows)
 
 
@@ -164,7 +164,7 @@ def _parquet(path: Path, named: dict[str, list[str]]) -> Columns:
     try:
         table = parquet.read_table(path)
     except Exception as error:  # pyarrow's own kinds
-        raise wrong_value(str(path), "a Parquet file", f"one that is damaged ({error})") from error
+        raise wrong_value(str(path), "a Parquet file", f"a damaged file ({error})") from error
     _check_header(path, list(table.column_names), named)
     columns = [_from_array(name, table.column(name).to_numpy(zero_copy_only=False)) for name in table.column_names]
     return Columns(path, columns, table.num_rows)

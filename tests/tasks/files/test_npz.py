@@ -211,7 +211,7 @@ def test_npy_files_of_objects_and_damaged_ones(tmp_path: Path) -> None:
         open_data(tmp_path)
     np.save(tmp_path / "inputs.npy", FLOATS)
     (tmp_path / "inputs.npy").write_bytes((tmp_path / "inputs.npy").read_bytes()[:-50])
-    with pytest.raises(ValueError, match=r"inputs.npy: expected a NumPy array, got none, or one that is damaged"):
+    with pytest.raises(ValueError, match=r"inputs.npy: expected a NumPy array, got no array, or a damaged array"):
         open_data(tmp_path)
     assert not TRAP
 

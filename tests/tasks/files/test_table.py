@@ -221,7 +221,7 @@ def test_compressed_tables(tmp_path: Path, series: Path, suffix: str) -> None:
     np.testing.assert_array_equal(every(found, "inputs"), every(expected, "inputs"))
     np.testing.assert_array_equal(read_new(path, found).inputs, read_new(series, found).inputs)
     path.write_bytes(path.read_bytes()[:60])
-    with pytest.raises(ValueError, match=r"expected a \.\w+ file, got one that is damaged"):
+    with pytest.raises(ValueError, match=r"expected a \.\w+ file, got a damaged file"):
         open_data(path, target="price", window=5, horizon=3)
 
 
@@ -232,7 +232,7 @@ def test_archives_that_hold_no_table(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"a\.zip: expected a \.zip file with one file in it, got 2 files"):
         open_data(tmp_path / "a.zip")
     (tmp_path / "a.npz.gz").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"expected a compressed \.csv, .* got one of a file with '\.npz'"):
+    with pytest.raises(ValueError, match=r"expected a compressed \.csv, .* got a compressed '\.npz'"):
         open_data(tmp_path / "a.npz.gz")
 
 
@@ -300,7 +300,7 @@ def test_mistakes(tmp_path: Path, lines: list[str], options: dict[str, Any], mes
         (b"1,2\n3,4\n", "expected the names of the columns in its first line, got 1, 2"),
         (b"a,a\n3,4\n", "expected columns with different names, got 'a' twice"),
         (b"a,b\n1,2\n3,\xff4\n", "s.csv: expected text in UTF-8, got byte 0xff at position 10, line 3"),
-        (b'a,b\n1,2\n3,"4\n', "s.csv: expected a CSV file, got one that is damaged"),
+        (b'a,b\n1,2\n3,"4\n', "s.csv: expected a CSV file, got a damaged file"),
     ],
 )
 def test_files_that_are_no_tables(tmp_path: Path, data: bytes, message: str) -> None:
@@ -431,5 +431,5 @@ def test_types_of_parquet_columns(parquet: Path) -> None:
     with pytest.raises(TypeError, match=r"column 'lists': expected numbers, got .* in row 2"):
         open_data(parquet, target="lists", window=5, horizon=3)
     parquet.write_bytes(b"PAR1")
-    with pytest.raises(ValueError, match="expected a Parquet file, got one that is damaged"):
+    with pytest.raises(ValueError, match="expected a Parquet file, got a damaged file"):
         open_data(parquet, window=5, horizon=3)
