@@ -196,7 +196,7 @@ class Model(OnHub, nn.Module):
             The prediction from all steps so far, (batch, classes), or with `pooling="none"` the outputs of this part,
             (batch, length, classes); and the next state.
         """
-        require_steps(self, "chunk", trains=self.config.norm == "layer")
+        require_steps(self, "chunk", trains=self.config.norm != "batch")
         check_tensor("inputs", inputs)
         if inputs.dim() == 0:
             raise wrong_value("inputs", "shape (batch, length, ...)", shape(inputs))

@@ -103,6 +103,9 @@ class LayerNorm(nn.LayerNorm):
         return super().forward(x)
 
 
+FOLDED = (BatchNorm, LayerNorm)  # the norms whose scale and shift streams and exports fold into the core's weights
+
+
 def make_norm(name: Norm, d_model: int, bias: bool = True) -> BatchNorm | LayerNorm:
     """The norm of H features by its name."""
     return BatchNorm(d_model) if name == "batch" else LayerNorm(d_model, bias=bias)

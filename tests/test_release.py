@@ -1,6 +1,8 @@
 """The files of a release agree with each other and with the package."""
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -12,7 +14,7 @@ import pytest
 import linrnn
 
 ROOT = Path(__file__).parent.parent
-if not (ROOT / "CITATION.cff").exists():
+if not (ROOT / ".github").exists():
     pytest.skip("only a checkout has the files of a release", allow_module_level=True)
 yaml = pytest.importorskip("yaml")
 
@@ -20,6 +22,20 @@ yaml = pytest.importorskip("yaml")
 def read(path: str) -> dict[str, Any]:
     data: dict[str, Any] = yaml.safe_load((ROOT / path).read_text())
     return data
+
+
+@pytest.mark.slow
+def test_the_tests_of_the_sdist_need_no_other_file(tmp_path: Path) -> None:
+    """Files that only a checkout has: their tests are skipped, and all other tests are found."""
+    included = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["sdist"]
+    for name in (*included["include"], "pyproject.toml"):
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tmp_path / name)
+    pytest_of = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
+    files = ("docs", "test_readme.py", "test_release.py", "test_import.py", "cli/test_plugins.py", "paper/figures")
+    for arguments in (["--collect-only", "tests"], [f"tests/{file}" for file in files]):
+        environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+        done = subprocess.run([*pytest_of, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-3000:]
 
 
 def test_one_version() -> None:

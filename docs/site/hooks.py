@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"(?<=\]\()((?:\.\./)+)([^)#\s]+)")  # to a path above the page: the folders up, and the path
 SOURCE = re.compile(r'^``` *\{?\.?python source="([^"]+)"\}?\n```$', re.MULTILINE)
 INDEX = re.compile(
-    r"(?<!\w)([A-Za-zλθνγ])_(?:\{(k[-+]\d)\}|(k|max|min|log)(?![A-Za-z0-9_]))"
+    r"(?<!\w)([A-Za-zλθνγ])_(?:\{(k[-+]\d)\}|(k|h|i|r|z|max|min|log)(?![A-Za-z0-9_]))"
 )  # x_k, x_{k-1}, r_max, θ_log
 CODE = re.compile(r"<(pre|code|math|script|style|svg)\b.*?</\1>|<[^>]*>", re.DOTALL)
 MATH = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)

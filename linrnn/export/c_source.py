@@ -17,7 +17,7 @@ from linrnn.export.forms import norm_constants
 from linrnn.export.layers import Diagonal, diagonal, is_diagonal
 from linrnn.export.source import Exportable, Source, check_stream, cores, opened
 from linrnn.model import Model
-from linrnn.norm import BatchNorm
+from linrnn.norm import FOLDED, BatchNorm
 from linrnn.util.errors import wrong_value
 from linrnn.util.files import write
 from linrnn.util.types import check_path, check_type
@@ -67,6 +67,8 @@ def _model(source: Source) -> tuple[dict[str, int], dict[str, Tensor], set[str]]
     model = source.module
     assert isinstance(model, Model)
     config, units = model.config, source.units
+    if not all(isinstance(block.norm, FOLDED) for block in model.blocks):
+        raise wrong_value("model", "batch or layer norm for C", config.norm)
     layers = [diagonal(block.core, *norm_constants(block)) for block in model.blocks]
     sizes = {"INPUTS": 1, "OUTPUTS": config.classes, **_sizes(model.blocks[0].core, layers)}
     features = {"model", _kind(layers[0]), config.mixing, config.pooling.replace("all", "mean")}

@@ -73,9 +73,9 @@ def _unsuitable(model: Model) -> str | None:
     if len({(type(core), core.recurrent_names, core.C.shape) for core in cores}) > 1:
         return "the blocks differ in their options, and the weights of all blocks are made at once"
     if model.config.norm != "batch":
-        return "only batch norm folds into the weights of a core, and the norm is 'layer'"
+        return f"only batch norm folds into the weights of a core, and the norm is {model.config.norm!r}"
     if model.config.mixing == "half_glu2":
-        return "the kernels keep gelu(core) only, and the value of 'half_glu2' is what the core gave"
+        return "the kernels keep gelu(core) only, and the value of 'half_glu2' is the output of the core"
     return None
 
 

@@ -1,1 +1,1 @@
-"""What a model has around its blocks: checks of its inputs, the encoder, pooling, and the state between steps."""
+"""The parts of a model except its blocks: checks of inputs, the encoder, pooling, and the state between steps."""

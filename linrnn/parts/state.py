@@ -1,4 +1,4 @@
-"""The state of a model between steps, and which models and states can go on step by step."""
+"""The state of a model between steps, and which models and states can run step by step."""
 
 from typing import Any, NamedTuple
 

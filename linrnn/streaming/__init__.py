@@ -12,6 +12,7 @@ from linrnn.cores import LRU
 from linrnn.cores.base import Core
 from linrnn.fast.capture import Captured
 from linrnn.model import Model, ModelState
+from linrnn.norm import FOLDED
 from linrnn.parts.state import require_steps
 from linrnn.recurrence import backend
 from linrnn.recurrence.op import carry_dtype
@@ -167,6 +168,8 @@ def _kernels(model: Model | Core, batch: int, dtype: torch.dtype) -> ModuleType 
     """The module whose `stepper` or `layer_stepper` is the fastest here; None for the model's own step."""
     cores = [block.core for block in model.blocks] if isinstance(model, Model) else [model]
     if not cores or not all(isinstance(core, LRU) for core in cores):
+        return None
+    if isinstance(model, Model) and not all(isinstance(block.norm, FOLDED) for block in model.blocks):
         return None
     if isinstance(model, Model) and None not in (model.config.channels, model.config.vocabulary):
         return None  # the kernels read numbers or a token, not both

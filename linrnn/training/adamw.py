@@ -1,4 +1,7 @@
-"""AdamW in one kernel for all parameters; PyTorch uses several kernels, which take longer."""
+"""AdamW in one kernel for all parameters, where PyTorch uses three.
+
+On an H200 it saves 60 to 90 µs of a step (results/bench/timeline.json): 3% on ListOps and Pathfinder, 1% on sCIFAR.
+"""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple

@@ -129,7 +129,9 @@ class Run:
         """The task without its examples: classes, vocabulary, normalization and kind of targets."""
         about = self.about
         if about is None:
-            return tasks.load(self.recipe.task)
+            if (name := self.recipe.task) not in tasks.TASKS:
+                raise ValueError(f"{self.folder / ABOUT}: expected the description of the task {name!r}, got no file")
+            return tasks.load(name)
         try:
             return Description.restore(about["task"])
         except (KeyError, TypeError, ValueError) as error:

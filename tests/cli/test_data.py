@@ -289,7 +289,7 @@ def test_verify_names_the_damaged_file(tmp_path: Path, capfd: pytest.CaptureFixt
 MISTAKES = [
     pytest.param(["fetch", "scifra"], "did you mean 'scifar'?", id="unknown-task"),
     pytest.param(["show", "toy", "--variant", "othr"], "got 'toy-othr'; did you mean 'toy-other'?", id="variant"),
-    pytest.param(["make", "recall"], "one that can be generated (", id="make-built-in"),
+    pytest.param(["make", "recall"], "a task that can be generated (", id="make-built-in"),
     pytest.param(["make", "gone"], "got 'gone'; `linrnn data fetch gone` downloads them", id="no-generator"),
     pytest.param(["import", "pixels", "toy.tar.gz"], "`linrnn data make pixels` generates them", id="no-reader"),
     pytest.param(["fetch", "pixels"], "`linrnn data make pixels` generates them", id="no-archive"),

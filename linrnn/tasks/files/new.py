@@ -133,6 +133,10 @@ def _checked(found: New, like: Description, path: Path) -> New:
     if channels != expected or (like.channels is None) != (found.inputs.dtype.kind in "iu" and channels is None):
         form = "tokens (examples, length)" if expected is None else f"(examples, length, {expected})"
         raise wrong_value(f"{path}: inputs", form, f"{found.inputs.dtype} {found.inputs.shape}")
+    pixels = like.options.get("pixels")
+    if pixels is not None and pixels != (found.inputs.dtype == np.uint8):
+        wanted = "uint8 pixels" if pixels else "floats"
+        raise wrong_value(f"{path}: inputs", f"{wanted}, as in training", found.inputs.dtype)
     if found.inputs.dtype.kind != "f":
         return found
     gaps = statistics.missing(found.inputs, found.lengths)
