@@ -37,7 +37,7 @@ class Shrunk(NamedTuple):
     """A model with fewer states, and the error of each layer."""
 
     model: Model
-    bounds: list[float]  # on the change of a layer's output, for an input of norm 1 in each direction
+    bounds: list[float]  # on the change of a layer's output, for an input of norm 1
     gains: list[float]  # the largest gain of each original layer
 
 
@@ -143,7 +143,7 @@ def shrink_run(
         "metric": first.name,
         "metrics": values,
         "parameters": [_count(model), _count(smaller.model)],
-        "stream_microseconds": [_stream_time(model), _stream_time(smaller.model)],
+        "stream_microseconds": [stream_time(model), stream_time(smaller.model)],
         "curve": {},
         **provenance(),
     }
@@ -250,7 +250,7 @@ def _count(model: Model) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
-def _stream_time(model: Model, steps: int = 300) -> float | None:
+def stream_time(model: Model, steps: int = 300) -> float | None:
     """The shortest time of a step of a stream, in microseconds; None if the model cannot stream."""
     if model.config.documents == 2 or any(block.core.bidirectional for block in model.blocks):
         return None

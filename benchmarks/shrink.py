@@ -1,0 +1,193 @@
+"""The numbers and the picture of docs/guide/shrink.md: fewer states for trained runs, by `linrnn shrink`.
+
+    python benchmarks/shrink.py --runs runs --text aclImdb --out results/shrink/small.json --pictures results/shrink
+
+Three models are trained on a CPU: the built-in task; ListOps with expressions of 15 to 60 tokens; and the first 400
+characters of IMDB's reviews (without --text: not). The number of states is chosen on validation: the fewest with at
+most half a point less accuracy. Then the test split is read. A folder of earlier runs (--runs) is used again.
+"""
+
+import argparse
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from measure import record, trained
+from numpy.typing import NDArray
+
+import linrnn
+from linrnn import training
+from linrnn.recipes import Recipe
+from linrnn.tasks import text
+from linrnn.tasks.expressions import VOCABULARY
+from linrnn.tasks.files import open_data
+from linrnn.tasks.generators import trees
+from linrnn.training.overrides import override
+from linrnn.training.shrink import RECORD, shrink, shrink_run, stream_time
+
+EXPRESSIONS, SHORTEST, LONGEST = 30_000, 15, 60
+CHARACTERS = 400
+LOSS = 0.005  # of accuracy on validation, at most
+ERRORS = (0.3, 0.1, 0.03, 0.01)
+TUNED = 200  # steps of fine-tuning
+CHANGES = {
+    "recall": (),
+    "listops": ("model.d_model=64", "model.d_state=64", "model.depth=3", "training.steps=2500",
+                "training.batch_size=50", "training.learning_rate=0.003", "training.recurrent_factor=0.5",
+                "training.eval_every=250", "model.options.r_min=0.5", "model.options.r_max=0.99"),
+    "text": ("model.d_model=64", "model.d_state=64", "model.depth=2", "training.steps=1500", "training.batch_size=20",
+             "training.learning_rate=0.004", "training.eval_every=150"),
+}  # fmt: skip
+SIZES = {"listops": 32, "text": 48, "pathfinder": 64}  # of the full recipes, for the speed of a stream
+
+
+def expressions() -> dict[str, NDArray[Any]]:
+    """Different short expressions of ListOps and their values."""
+    found: dict[bytes, tuple[NDArray[np.uint8], int, int]] = {}
+    block = 0
+    while len(found) < EXPRESSIONS:
+        for tokens, length, value in zip(*trees.grow(0, block, SHORTEST, LONGEST), strict=True):
+            if len(found) < EXPRESSIONS:
+                found.setdefault(tokens.tobytes(), (tokens[: LONGEST + 1], int(length), int(value)))
+        block += 1
+    inputs, lengths, targets = zip(*found.values(), strict=True)
+    return {"inputs": np.array(inputs, np.int64), "lengths": np.array(lengths), "targets": np.array(targets)}
+
+
+def reviews(folder: Path) -> dict[str, NDArray[Any]]:
+    """The first characters of the reviews of the official training split, as bytes."""
+    inputs, lengths, targets = [], [], []
+    for target, name in enumerate(text.CLASSES):
+        for path in sorted((folder / "train" / name).glob("*.txt")):
+            start = np.frombuffer(path.read_bytes()[:CHARACTERS], np.uint8)
+            inputs.append(np.pad(start, (0, CHARACTERS - len(start))))
+            lengths.append(len(start))
+            targets.append(target)
+    return {"inputs": np.array(inputs, np.int64), "lengths": np.array(lengths), "targets": np.array(targets)}
+
+
+def runs(folder: Path, imdb: Path | None) -> Iterator[tuple[str, training.Run]]:
+    """The trained runs, by name."""
+    quiet = training.Settings(device="cpu", quiet=True)
+    yield "recall", trained(linrnn.recipes.get("recall"), folder / "recall", quiet)
+    makers = {"listops": expressions} | ({"text": lambda: reviews(imdb)} if imdb else {})
+    for name, make in makers.items():
+        path = folder / f"{name}.npz"
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            np.savez(path, **make())
+        yield name, of_data(name, path, folder / name, quiet)
+
+
+def of_data(name: str, path: Path, folder: Path, settings: training.Settings) -> training.Run:
+    if (folder / "config.json").is_file():
+        return training.resume(folder, settings)
+    recipe = override(linrnn.recipes.get(name), CHANGES[name])
+    return linrnn.train(recipe, folder, settings, task=open_data(path), data=path)
+
+
+def states_needed(curve: dict[str, float]) -> int:
+    """The fewest states with at most LOSS less accuracy."""
+    full = curve[max(curve, key=int)]
+    return min(int(states) for states, accuracy in curve.items() if accuracy >= full - LOSS)
+
+
+def measured(name: str, run: training.Run, scratch: Path, pictures: Path | None) -> dict[str, Any]:
+    """The curve on validation, the smaller runs on the test, and what an error bound asks for."""
+    model = run.model()
+    full = model.config.d_state
+    probe = shrunk(run, scratch / f"{name}-probe", states=full // 2, picture=True)
+    curve = probe["curve"]
+    row: dict[str, Any] = {
+        "recipe": run.recipe.to_dict(),
+        "states": full,
+        "curve": curve,
+        "singular_values": probe["singular_values"],
+        "error": {error: shrink(model, error=error).model.config.d_state for error in ERRORS},
+    }
+    for by, values in curve.items():
+        states = states_needed(values)
+        row[by] = summary(shrunk(run, scratch / f"{name}-{by}", states=states, by=by, picture=by == "balanced"))
+        if by == "balanced" and pictures is not None:
+            pictures.mkdir(parents=True, exist_ok=True)
+            shutil.copy(scratch / f"{name}-{by}" / "shrink.png", pictures / f"{name}.png")
+    half = max(1, row["balanced"]["states"][1] // 2)
+    place = scratch / f"{name}-tuned"
+    row["half"] = summary(shrunk(run, place, states=half, finetune=TUNED))
+    tuned = training.resume(place, training.Settings(device="cpu", quiet=True)).summary
+    assert tuned is not None
+    row["half"]["fine-tuned"] = {"steps": TUNED, "test": tuned["test"]["best"]}
+    return row
+
+
+def shrunk(run: training.Run, place: Path, picture: bool = False, **options: Any) -> dict[str, Any]:
+    shutil.rmtree(place, ignore_errors=True)
+    made = shrink_run(run, place, picture=picture, **options)
+    result: dict[str, Any] = json.loads((made.folder / RECORD).read_text())
+    return result
+
+
+def summary(of: dict[str, Any]) -> dict[str, Any]:
+    accuracy = {
+        split: [of["metrics"][when][split]["accuracy"] for when in ("before", "after")]
+        for split in ("validation", "test")
+    }
+    ratios = [bound / gain for bound, gain in zip(of["bounds"], of["gains"], strict=True)]
+    return {
+        **accuracy,
+        "states": of["states"],
+        "parameters": of["parameters"],
+        "stream_microseconds": of["stream_microseconds"],
+        "bound_over_gain": ratios,
+    }
+
+
+def speed_of_recipes() -> dict[str, Any]:
+    """The time of a step of a stream at the sizes of full recipes, with random weights, before and after."""
+    vocabularies = {"listops": len(VOCABULARY), "text": 128}
+    result = {}
+    for name, states in SIZES.items():
+        settings = linrnn.recipes.get(name).model
+        options = {key: value for key, value in settings.options.items() if key != "bidirectional"}
+        kinds = {"channels": 1} if name == "pathfinder" else {"vocabulary": vocabularies[name]}
+        torch.manual_seed(0)
+        config = linrnn.ModelConfig(
+            classes=10,
+            d_model=settings.d_model,
+            d_state=settings.d_state,
+            depth=settings.depth,
+            options=options,
+            **kinds,
+        )
+        model = linrnn.Model(config).eval()
+        smaller = shrink(model, states=states, by="energy").model
+        result[name] = {
+            "states": [settings.d_state, states],
+            "microseconds": [stream_time(each, 2_000) for each in (model, smaller)],
+        }
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, required=True, help="a folder for the runs")
+    parser.add_argument("--text", type=Path, help="the folder aclImdb")
+    parser.add_argument("--out", type=Path, help="the record, JSON")
+    parser.add_argument("--pictures", type=Path, help="a folder")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    results: dict[str, Any] = {}
+    for name, run in runs(arguments.runs, arguments.text):
+        results[name] = measured(name, run, arguments.runs, arguments.pictures)
+        print(name, {key: results[name][key] for key in ("balanced", "energy", "half", "error")}, flush=True)
+    results["stream of the full recipes"] = speed_of_recipes()
+    print(results["stream of the full recipes"])
+    record(arguments.out, "python benchmarks/shrink.py --text aclImdb", results)
+
+
+if __name__ == "__main__":
+    main()
