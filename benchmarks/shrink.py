@@ -1,10 +1,11 @@
 """The numbers and the picture of docs/guide/shrink.md: fewer states for trained runs, by `linrnn shrink`.
 
-    python benchmarks/shrink.py --runs runs --text aclImdb --out results/shrink/small.json --pictures results/shrink
+    python benchmarks/shrink.py --runs runs --out results/shrink/small.json --pictures results/shrink
 
-Three models are trained on a CPU: the built-in task; ListOps with expressions of 15 to 60 tokens; and the first 400
-characters of IMDB's reviews (without --text: not). The number of states is chosen on validation: the fewest with at
-most half a point less accuracy. Then the test split is read. A folder of earlier runs (--runs) is used again.
+Three models are trained on a CPU: the built-in task; ListOps with expressions of 15 to 60 tokens; and the speakers of
+docs/guide/vowels.md (needs the files of aeon: `pip install --no-deps aeon`). The number of states is chosen on
+validation: the fewest with at most half a point less accuracy. The choice does not read the test split. Earlier runs in
+the folder of --runs are used again.
 """
 
 import argparse
@@ -16,32 +17,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from measure import record, trained
+import vowels
+from measure import record
 from numpy.typing import NDArray
 
 import linrnn
 from linrnn import training
-from linrnn.recipes import Recipe
-from linrnn.tasks import text
 from linrnn.tasks.expressions import VOCABULARY
-from linrnn.tasks.files import open_data
 from linrnn.tasks.generators import trees
 from linrnn.training.overrides import override
-from linrnn.training.shrink import RECORD, shrink, shrink_run, stream_time
+from linrnn.training.shrink import RECORD, draw, shrink, shrink_run, stream_time
 
 EXPRESSIONS, SHORTEST, LONGEST = 30_000, 15, 60
-CHARACTERS = 400
 LOSS = 0.005  # of accuracy on validation, at most
 ERRORS = (0.3, 0.1, 0.03, 0.01)
 TUNED = 200  # steps of fine-tuning
-CHANGES = {
-    "recall": (),
-    "listops": ("model.d_model=64", "model.d_state=64", "model.depth=3", "training.steps=2500",
-                "training.batch_size=50", "training.learning_rate=0.003", "training.recurrent_factor=0.5",
-                "training.eval_every=250", "model.options.r_min=0.5", "model.options.r_max=0.99"),
-    "text": ("model.d_model=64", "model.d_state=64", "model.depth=2", "training.steps=1500", "training.batch_size=20",
-             "training.learning_rate=0.004", "training.eval_every=150"),
-}  # fmt: skip
+LISTOPS = ("model.d_model=48", "model.d_state=48", "model.depth=2", "training.steps=1500", "training.batch_size=32",
+           "training.learning_rate=0.004", "training.eval_every=250", "model.options.r_max=0.99")  # fmt: skip
 SIZES = {"listops": 32, "text": 48, "pathfinder": 64}  # of the full recipes, for the speed of a stream
 
 
@@ -58,36 +50,22 @@ def expressions() -> dict[str, NDArray[Any]]:
     return {"inputs": np.array(inputs, np.int64), "lengths": np.array(lengths), "targets": np.array(targets)}
 
 
-def reviews(folder: Path) -> dict[str, NDArray[Any]]:
-    """The first characters of the reviews of the official training split, as bytes."""
-    inputs, lengths, targets = [], [], []
-    for target, name in enumerate(text.CLASSES):
-        for path in sorted((folder / "train" / name).glob("*.txt")):
-            start = np.frombuffer(path.read_bytes()[:CHARACTERS], np.uint8)
-            inputs.append(np.pad(start, (0, CHARACTERS - len(start))))
-            lengths.append(len(start))
-            targets.append(target)
-    return {"inputs": np.array(inputs, np.int64), "lengths": np.array(lengths), "targets": np.array(targets)}
-
-
-def runs(folder: Path, imdb: Path | None) -> Iterator[tuple[str, training.Run]]:
-    """The trained runs, by name."""
+def runs(folder: Path) -> Iterator[tuple[str, training.Run, linrnn.Task]]:
+    """The trained runs and their data, by name."""
     quiet = training.Settings(device="cpu", quiet=True)
-    yield "recall", trained(linrnn.recipes.get("recall"), folder / "recall", quiet)
-    makers = {"listops": expressions} | ({"text": lambda: reviews(imdb)} if imdb else {})
-    for name, make in makers.items():
-        path = folder / f"{name}.npz"
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            np.savez(path, **make())
-        yield name, of_data(name, path, folder / name, quiet)
-
-
-def of_data(name: str, path: Path, folder: Path, settings: training.Settings) -> training.Run:
-    if (folder / "config.json").is_file():
-        return training.resume(folder, settings)
-    recipe = override(linrnn.recipes.get(name), CHANGES[name])
-    return linrnn.train(recipe, folder, settings, task=open_data(path), data=path)
+    short = linrnn.Task.from_arrays(**expressions(), kind="classification", name="listops", vocabulary=VOCABULARY)
+    speakers = vowels.load()
+    parts = {
+        "recall": (linrnn.recipes.get("recall"), linrnn.tasks.load("recall")),
+        "listops": (override(linrnn.recipes.get("listops"), LISTOPS), short),
+        "vowels": (linrnn.recipes.suggest(speakers).recipe, speakers),
+    }
+    for name, (recipe, task) in parts.items():
+        if (folder / name / "config.json").is_file():
+            run = training.resume(folder / name, quiet, task=task)
+        else:
+            run = linrnn.train(recipe, folder / name, quiet, task=task)
+        yield name, run, task
 
 
 def states_needed(curve: dict[str, float]) -> int:
@@ -96,11 +74,11 @@ def states_needed(curve: dict[str, float]) -> int:
     return min(int(states) for states, accuracy in curve.items() if accuracy >= full - LOSS)
 
 
-def measured(name: str, run: training.Run, scratch: Path, pictures: Path | None) -> dict[str, Any]:
+def measured(name: str, run: training.Run, task: linrnn.Task, scratch: Path, pictures: Path | None) -> dict[str, Any]:
     """The curve on validation, the smaller runs on the test, and what an error bound asks for."""
     model = run.model()
     full = model.config.d_state
-    probe = shrunk(run, scratch / f"{name}-probe", states=full // 2, picture=True)
+    probe = shrunk(run, task, scratch / f"{name}-probe", states=full // 2, picture=True)
     curve = probe["curve"]
     row: dict[str, Any] = {
         "recipe": run.recipe.to_dict(),
@@ -111,22 +89,22 @@ def measured(name: str, run: training.Run, scratch: Path, pictures: Path | None)
     }
     for by, values in curve.items():
         states = states_needed(values)
-        row[by] = summary(shrunk(run, scratch / f"{name}-{by}", states=states, by=by, picture=by == "balanced"))
-        if by == "balanced" and pictures is not None:
-            pictures.mkdir(parents=True, exist_ok=True)
-            shutil.copy(scratch / f"{name}-{by}" / "shrink.png", pictures / f"{name}.png")
+        row[by] = summary(shrunk(run, task, scratch / f"{name}-{by}", states=states, by=by))
+    if pictures is not None:
+        pictures.mkdir(parents=True, exist_ok=True)
+        draw(pictures / f"{name}.png", {**probe, "states": row["balanced"]["states"]}, run.metric)
     half = max(1, row["balanced"]["states"][1] // 2)
     place = scratch / f"{name}-tuned"
-    row["half"] = summary(shrunk(run, place, states=half, finetune=TUNED))
-    tuned = training.resume(place, training.Settings(device="cpu", quiet=True)).summary
+    row["half"] = summary(shrunk(run, task, place, states=half, finetune=TUNED))
+    tuned = training.resume(place, training.Settings(device="cpu", quiet=True), task=task).summary
     assert tuned is not None
     row["half"]["fine-tuned"] = {"steps": TUNED, "test": tuned["test"]["best"]}
     return row
 
 
-def shrunk(run: training.Run, place: Path, picture: bool = False, **options: Any) -> dict[str, Any]:
+def shrunk(run: training.Run, task: linrnn.Task, place: Path, picture: bool = False, **options: Any) -> dict[str, Any]:
     shutil.rmtree(place, ignore_errors=True)
-    made = shrink_run(run, place, picture=picture, **options)
+    made = shrink_run(run, place, task=task, picture=picture, **options)
     result: dict[str, Any] = json.loads((made.folder / RECORD).read_text())
     return result
 
@@ -175,18 +153,17 @@ def speed_of_recipes() -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, required=True, help="a folder for the runs")
-    parser.add_argument("--text", type=Path, help="the folder aclImdb")
     parser.add_argument("--out", type=Path, help="the record, JSON")
     parser.add_argument("--pictures", type=Path, help="a folder")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     results: dict[str, Any] = {}
-    for name, run in runs(arguments.runs, arguments.text):
-        results[name] = measured(name, run, arguments.runs, arguments.pictures)
+    for name, run, task in runs(arguments.runs):
+        results[name] = measured(name, run, task, arguments.runs, arguments.pictures)
         print(name, {key: results[name][key] for key in ("balanced", "energy", "half", "error")}, flush=True)
     results["stream of the full recipes"] = speed_of_recipes()
     print(results["stream of the full recipes"])
-    record(arguments.out, "python benchmarks/shrink.py --text aclImdb", results)
+    record(arguments.out, "python benchmarks/shrink.py", results)
 
 
 if __name__ == "__main__":

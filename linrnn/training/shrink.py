@@ -96,6 +96,7 @@ def shrink_run(
     states: int | None = None,
     error: float | None = None,
     by: Method = "balanced",
+    task: Task | None = None,
     data: str | os.PathLike[str] | None = None,
     finetune: int = 0,
     learning_rate: float | None = None,
@@ -111,6 +112,7 @@ def shrink_run(
         run: to shrink.
         out: a new folder.
         states, error, by: as in `shrink`.
+        task: the examples of a run that was trained on a task given in Python.
         data: the path of the run's data, if it has moved.
         finetune: the number of steps to train afterwards.
         learning_rate: of these steps; a tenth of the run's if None.
@@ -120,7 +122,8 @@ def shrink_run(
     """
     target = Run(out)
     target.check_new()
-    model, task, objective = run.model(), run.task(data), run.objective()
+    task = run.task(data) if task is None else run.same_task(task)
+    model, objective = run.model(), run.objective()
     smaller = shrink(model, states=states, error=error, by=by)
     size, first = run.recipe.training.batch_size, objective.metrics[0]
 
