@@ -173,7 +173,8 @@ def main() -> None:
         results, curves = compare()
         if arguments.picture:
             draw(curves, arguments.picture)
-    record(arguments.out, f"python benchmarks/online.py {arguments.part}", results)
+    steps = f" --steps {arguments.steps}" if arguments.part == "memory" else ""
+    record(arguments.out, f"python benchmarks/online.py {arguments.part}{steps}", results)
 
 
 if __name__ == "__main__":

@@ -183,6 +183,8 @@ def draw(path: Path, record: Mapping[str, Any], metric: Metric) -> None:
     for i, values in enumerate(record["singular_values"]):
         shade = (i + 1) / len(record["singular_values"])
         left.plot(range(1, len(values) + 1), values, color=style.BLUE, alpha=shade, label=f"block {i + 1}")
+    if len(record["singular_values"]) > 1:
+        left.legend(frameon=False)
     largest = max(max(values) for values in record["singular_values"])
     least = max(min(min(values) for values in record["singular_values"]), 1e-8 * largest)
     left.axvline(2 * after, color=style.GREY, linestyle=":")
