@@ -26,7 +26,16 @@ RECORDS = GUIDE.parents[1] / "results" / "guide"
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param("first-steps", marks=pytest.mark.slow), "own-loop", "choosing", "streaming", "from-gru", "share"],
+    [
+        pytest.param("first-steps", marks=pytest.mark.slow),
+        "own-loop",
+        "choosing",
+        "streaming",
+        "from-gru",
+        "share",
+        "online",
+        "irregular",
+    ],
 )
 def test_python_runs_as_printed(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -100,6 +109,30 @@ def test_vowels(two_steps: Path) -> None:
     task, record = names["task"], record_of("vowels")
     assert {name: len(getattr(task, name)) for name in record["examples"]} == record["examples"]
     assert names["run"].recipe.model.dropout == record["suggested"]["model"]["dropout"]
+
+
+@pytest.mark.filterwarnings("ignore")  # TorchRL's
+def test_agents() -> None:
+    torchrl = all(importlib.util.find_spec(name) is not None for name in ("torchrl", "tensordict"))
+    names: dict[str, Any] = {}
+    if torchrl:
+        from tests.agents.test_torchrl import Clock
+
+        names["make_env"] = Clock
+    for _, block in blocks(GUIDE / "agents.md"):
+        if torchrl or not ("torchrl" in block or "make_env" in block):
+            exec(block, names)
+    if torchrl:
+        assert names["actions"].shape == (2, 100, 1)
+
+
+@pytest.mark.slow
+def test_shrink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    app(["train", "recall", "--steps", "2", "--quiet", "--out", "runs/recall-lru"], standalone_mode=False)
+    names = execute(GUIDE / "shrink.md")
+    assert names["smaller"].model.config.d_state == 8
+    assert "32 states to 8" in capsys.readouterr().out
 
 
 def test_the_numbers_of_vowels_are_those_of_its_record() -> None:
