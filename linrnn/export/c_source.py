@@ -17,7 +17,7 @@ from linrnn.export.forms import norm_constants
 from linrnn.export.layers import Diagonal, diagonal, is_diagonal
 from linrnn.export.source import Exportable, Source, check_stream, cores, opened
 from linrnn.model import Model
-from linrnn.norm import BatchNorm
+from linrnn.norm import FOLDED, BatchNorm
 from linrnn.util.errors import wrong_value
 from linrnn.util.files import write
 from linrnn.util.types import check_path, check_type
@@ -66,6 +66,8 @@ def _model(source: Source) -> tuple[dict[str, int], dict[str, Tensor], set[str]]
     model = source.module
     assert isinstance(model, Model)
     config, units = model.config, source.units
+    if not all(isinstance(block.norm, FOLDED) for block in model.blocks):
+        raise wrong_value("model", "batch or layer norm for C", config.norm)
     layers = [diagonal(block.core, *norm_constants(block)) for block in model.blocks]
     sizes = {"INPUTS": 1, "OUTPUTS": config.classes, **_sizes(model.blocks[0].core, layers)}
     features = {"model", _kind(layers[0]), config.mixing, config.pooling.replace("all", "mean")}
@@ -91,9 +93,11 @@ def _model(source: Source) -> tuple[dict[str, int], dict[str, Tensor], set[str]]
     head: Any = model.head
     weight, bias = head.weight.double(), head.bias.double()
     if model.last_norm is not None:  # the mean of an affine map is the affine map of the mean
-        if not isinstance(model.last_norm, BatchNorm):
-            raise wrong_value("model", "batch norm where the last norm is exported to C", "layer norm")
-        scale, shift = (part.double() for part in model.last_norm.scale_and_shift(weight, None, None))
+        if isinstance(model.last_norm, BatchNorm):
+            scale, shift = (part.double() for part in model.last_norm.scale_and_shift(weight, None, None))
+        else:
+            features.add("last_layer")
+            scale, shift = model.last_norm.weight.double(), model.last_norm.bias.double()
         weight, bias = weight * scale, bias + weight @ shift
     if units.target_std is not None and units.target_mean is not None:
         weight, bias = weight * units.target_std.unsqueeze(1), bias * units.target_std + units.target_mean

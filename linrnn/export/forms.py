@@ -14,7 +14,7 @@ from linrnn.cores.ssm import DiagonalSSM
 from linrnn.export.layers import ChunkedSSM, DiagonalStep, diagonal, is_diagonal
 from linrnn.export.source import Source, check_stream, cores
 from linrnn.model import Block, Model
-from linrnn.norm import BatchNorm
+from linrnn.norm import FOLDED, BatchNorm
 from linrnn.recurrence.op import carry_dtype
 from linrnn.util.errors import wrong_value
 
@@ -112,7 +112,7 @@ class BlockStep(nn.Module):
         super().__init__()
         self.block, self.eps = block, 0.0
         self.norm: nn.Module = nn.Identity()
-        if is_diagonal(block.core):
+        if is_diagonal(block.core) and isinstance(block.norm, FOLDED):
             scale, shift = norm_constants(block)
             self.core: DiagonalStep | CoreStep = DiagonalStep(diagonal(block.core, scale, shift), dtype)
             if not isinstance(block.norm, BatchNorm):

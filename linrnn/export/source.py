@@ -107,6 +107,6 @@ def cores(module: Model | Core) -> list[Core]:
 def check_stream(module: Model | Core) -> None:
     """Raise ValueError unless the module can take its input step by step."""
     if isinstance(module, Model) and module.config.documents == 2:
-        raise wrong_value("stream", "a model of one document", "one of two, which compares whole documents")
+        raise wrong_value("stream", "a model of one document", "a model of two, which compares whole documents")
     if any(core.bidirectional for core in cores(module)):
         raise wrong_value("stream", "a causal model", "a bidirectional one, which needs the whole sequence")

@@ -21,7 +21,7 @@ WHAT = {
 def format_of(path: Path) -> str:
     """The format of an existing file or folder."""
     if not path.exists():
-        raise FileNotFoundError(f"{path}: expected a file or a folder, got none there")
+        raise FileNotFoundError(f"{path}: expected a file or a folder, got neither")
     if path.is_dir():
         if any(path.glob("*.npy")):
             return "npz"
@@ -33,7 +33,7 @@ def format_of(path: Path) -> str:
     if suffix in COMPRESSED:
         suffix = plain_name(path).suffix.lower()
         if suffix not in (".csv", ".tsv", *text.SUFFIXES):
-            raise wrong_value(str(path), "a compressed .csv, .tsv or .txt file", f"one of a file with {suffix!r}")
+            raise wrong_value(str(path), "a compressed .csv, .tsv or .txt file", f"a compressed {suffix!r} file")
     for name in ("npz", "table", "text"):
         if suffix in FORMATS[name].SUFFIXES:
             return name
