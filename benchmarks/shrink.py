@@ -5,7 +5,7 @@
 Three models are trained on a CPU: the built-in task; ListOps with expressions of 15 to 60 tokens; and the speakers of
 docs/guide/vowels.md (needs the files of aeon: `pip install --no-deps aeon`). The number of states is chosen on
 validation: the fewest with at most half a point less accuracy. The choice does not read the test split. Earlier runs in
-the folder of --runs are used again.
+the folder of --runs are reused.
 """
 
 import argparse
@@ -131,7 +131,7 @@ def speed_of_recipes() -> dict[str, Any]:
     for name, states in SIZES.items():
         settings = linrnn.recipes.get(name).model
         options = {key: value for key, value in settings.options.items() if key != "bidirectional"}
-        kinds = {"channels": 1} if name == "pathfinder" else {"vocabulary": vocabularies[name]}
+        kinds: dict[str, Any] = {"channels": 1} if name == "pathfinder" else {"vocabulary": vocabularies[name]}
         torch.manual_seed(0)
         config = linrnn.ModelConfig(
             classes=10,

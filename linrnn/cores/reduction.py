@@ -66,6 +66,7 @@ class Modes(NamedTuple):
         z = torch.polar(torch.ones_like(frequencies), -frequencies).unsqueeze(1)
         one = torch.einsum("on,kn,nh->koh", self.C, 1 / (1 - self.lam * z), self.B)
         other = torch.einsum("on,kn,nh->koh", self.C.conj(), 1 / (1 - self.lam.conj() * z), self.B.conj())
+        forward: Tensor
         forward, *back = ((one + other) / 2).split(self.B.shape[1], dim=1)
         return forward + back[0].conj() if back else forward
 
