@@ -2,7 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,6 +96,14 @@ class ModelState(NamedTuple):
         return ModelState(tuple(core.detach() for core in self.cores), self.total.detach(), self.steps)
 
 
+def check_options(core: str, options: Mapping[str, Any]) -> None:
+    """Raise TypeError unless these are names of arguments of a core."""
+    known = inspect.signature(CORES[core]).parameters
+    for name in options:
+        if name not in known and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
+            raise wrong_type(f"options of {core!r}", ", ".join(known), repr(name))
+
+
 class Model(OnHub, nn.Module):
     """A stack of recurrent blocks between an encoder and a head.
 
@@ -129,10 +137,7 @@ class Model(OnHub, nn.Module):
             self.encoder = nn.Embedding(config.vocabulary, H)
         else:
             self.encoder = NumbersAndTokens(config.channels, config.vocabulary, H)
-        known = inspect.signature(CORES[config.core]).parameters
-        for name in config.options:
-            if name not in known and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
-                raise wrong_type(f"options of {config.core!r}", ", ".join(known), repr(name))
+        check_options(config.core, config.options)
         self.last_norm = make_norm(config.norm, H) if config.last_norm else None
         options: Any = {"norm": config.norm, "mixing": config.mixing, "dropout": config.dropout}
 
