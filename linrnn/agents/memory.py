@@ -125,7 +125,8 @@ class Memory(nn.Module):
         if is_init.dtype != torch.bool:
             raise wrong_type("is_init", "torch.bool", is_init.dtype)
         if is_init.shape != x.shape[:-1]:
-            raise wrong_value("is_init", f"shape {tuple(x.shape[:-1])} ({', '.join(dimensions)})", shape(is_init))
+            names = str(dimensions).replace("'", "")
+            raise wrong_value("is_init", f"shape {tuple(x.shape[:-1])} {names}", shape(is_init))
         if is_init.device != x.device:
             raise wrong_value("is_init", f"a tensor on {x.device}, as x", f"one on {is_init.device}")
 
