@@ -1,9 +1,9 @@
-"""How long a training takes beside other work: `linrnn train` while other processes keep the cores busy.
+"""How long a training takes next to other work: `linrnn train` while other processes keep the cores busy.
 
     python benchmarks/busy.py --json results/bench/busy.json
 
-Times are compared with the time beside no process. A fair scheduler gives one thread beside p busy processes on c cores
-the share c/(1 + p) of a core: the "fair ratio" is its inverse.
+Times are compared with the time without other processes. A fair scheduler gives one thread among p busy processes on c
+cores the share c/(1 + p) of a core: the "fair ratio" is its inverse.
 """
 
 import argparse

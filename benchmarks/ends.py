@@ -1,4 +1,4 @@
-"""Where the eigenvalues of runs start and end: of each block the nearest to 1, the largest, and how many are above .99.
+"""Where eigenvalues of runs start and end: of each block the nearest to 1, the largest, and the number above .99.
 
 python benchmarks/ends.py runs/text-lru [more runs] [--json FILE]
 """

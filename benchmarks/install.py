@@ -1,4 +1,4 @@
-"""What an installation of the wheel takes: bytes on disk, and the time of `import linrnn`. Then it runs a model.
+"""The size of an installed wheel in bytes, and the time of `import linrnn`. Then a model runs.
 
 Each commit is built and installed into a new environment, with constraints.txt of this checkout, without extras and
 with `train` where the commit has it.

@@ -1,8 +1,8 @@
-"""How much longer training, layers, model steps and streams take beside busy processes.
+"""How much longer training, layers, model steps and streams take next to busy processes.
 
     python benchmarks/load.py --json results/bench/load.json
 
-Each measurement runs in a process of its own, first without and then beside processes that compute all the time.
+Each measurement runs in a process of its own, first without and then next to processes that compute all the time.
 """
 
 import argparse
@@ -26,7 +26,7 @@ import linrnn
 from linrnn import recipes, training
 from linrnn.training.overrides import override
 
-BUSY = 3  # processes beside the one that is measured
+BUSY = 3  # processes in addition to the measured process
 STEPS = 100  # of training
 SECONDS = 2.0  # of each other measurement
 ROUNDS = 2  # of all measurements; the median is recorded

@@ -16,7 +16,7 @@ def record(path: Path | None, command: str, results: Any) -> None:
 
 
 def trained(recipe: Recipe, folder: Path, settings: training.Settings) -> training.Run:
-    """The run of a recipe in a folder: as it is where it has ended, gone on with where it was begun, or made anew."""
+    """The run of a recipe in a folder: unchanged if it has ended, resumed if it was started, or a new run."""
     if not (folder / "config.json").is_file():
         return training.train(recipe, folder, settings)
     if training.Run.open(folder).recipe != recipe:

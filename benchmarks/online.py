@@ -42,7 +42,7 @@ def online(layer: linrnn.LRU, rate: float, u: Tensor, target: Tensor, until: int
 
 
 def truncated(window: int) -> Train:
-    """Truncated backpropagation through time over windows: the state goes on, the gradient does not."""
+    """Truncated backpropagation through time over windows: the state is carried over, the gradient is not."""
 
     def train(layer: linrnn.LRU, rate: float, u: Tensor, target: Tensor) -> Tensor:
         optimizer = torch.optim.Adam(linrnn_groups(layer, rate))
@@ -109,7 +109,7 @@ def row(series: Callable[[int], Series], train: Train) -> dict[str, float]:
 
 
 def memory(steps: int) -> list[dict[str, float]]:
-    """The largest memory of the process after so many steps, at powers of ten."""
+    """The largest memory of the process after a number of steps, at powers of ten."""
     layer = linrnn.LRU(8, 32)
     learner = linrnn.online.Learner(layer, torch.optim.SGD(layer.parameters(), 1e-4))
     rows, done = [], 0

@@ -1,4 +1,4 @@
-"""Are the generated Pathfinder images learnable, and does nothing but their paths tell the label?
+"""Are the generated Pathfinder images learnable, and is the label visible in the paths only?
 
     python benchmarks/pathfinder.py [--size 32] [--train 100000] [--minutes 1] [--json results/pathfinder/32.json]
     python benchmarks/pathfinder.py --against ORIGINALS.npz [--json results/pathfinder/against-32.json]
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from linrnn.tasks.generators import contours
 
-TRAIN = {32: 100_000, 64: 10_000, 128: 100_000}  # images; those of 64×64 take long to make
+TRAIN = {32: 100_000, 64: 10_000, 128: 100_000}  # images; images of 64×64 take long to make
 BLOCK = 250  # images a thread makes at a time
 WIDTH = 64
 DILATIONS = (1, 2, 4, 8) * 3
@@ -52,7 +52,7 @@ def images(size: int, first: int, count: int, seed: int = 0) -> tuple[NDArray[np
 
 
 class Block(nn.Module):
-    """Two convolutions beside a skip; at first it does nothing, so that a deep network starts as a shallow one."""
+    """Two convolutions and a skip connection; at the start it is the identity."""
 
     def __init__(self, dilation: int) -> None:
         super().__init__()
@@ -141,13 +141,13 @@ def train_network(size: int, pixels: Tensor, labels: Tensor, minutes: float) -> 
 
 
 def turned(pixels: Tensor, step: int) -> Tensor:
-    """The images of a batch in [-1, 1], turned and mirrored in one of the 8 ways: no label changes by that."""
+    """The images of a batch in [-1, 1], in one of the eight orientations, which keep the label."""
     batch = torch.rot90(pixels, step % 4, (1, 2))
     return (batch.flip(2) if step // 4 % 2 else batch).float() / 127.5 - 1
 
 
 def judge(theirs: Tensor, ours: Tensor) -> dict[str, Any]:
-    """Train a network on four fifths of both to tell them apart, and test it on the last fifth; each fifth in turn."""
+    """Train a network on four fifths of both to distinguish them, and test it on the last fifth, for all five."""
     size, epochs = theirs.shape[1], EPOCHS[theirs.shape[1]]
     pixels = torch.cat([theirs, ours]).float() / 127.5 - 1
     labels = torch.arange(2, device=pixels.device).repeat_interleave(len(theirs))

@@ -42,7 +42,8 @@ def main() -> None:
     known = json.loads((RESULTS / "figures/levels.json").read_text())["numbers"]["accuracy"]
     for name in (ROOT, OWN, BESIDE):
         axis.axhline(known[name], color=style.BLACK, linestyle=":", linewidth=1)
-        axis.annotate(f"knowing {name}" if name == ROOT else name, (80_000, known[name] + 0.4), ha="right", fontsize=8)
+        place = {"x": 80_000, "ha": "right"} if name == ROOT else {"x": 1_000, "ha": "left"}  # where no curve is
+        axis.text(y=known[name] + 0.4, s=f"knowing {name}" if name == ROOT else name, fontsize=8, **place)
     axis.set(xlabel="step", ylabel="validation accuracy, %", xlim=(0, 81_000), ylim=(15, 65))
     axis.legend(frameon=False, loc="lower right", title="eigenvalues start")
     style.save(figure, out)

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from linrnn.cores import CORES
-from linrnn.recurrence.backend import values_can_be_read
+from linrnn.norm import Norm
+from linrnn.recurrence.backend import values_are_near
 from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
 from linrnn.util.precision import autocast_dtype
 from linrnn.util.types import check_fields
 
 LATER = ("last_norm",)  # fields that early releases do not know
 FORMAT = 1  # the version of config.json; raised when older releases would misread a saved model
-Norm = Literal["batch", "layer"]
 Mixing = Literal["glu", "half_glu", "half_glu2"]
 
 
@@ -70,8 +70,8 @@ class Interface:
             raise wrong_value("inputs", f"shape ({dims}, {name}) with channels = {self.channels}", shape(inputs))
 
     def check_tokens(self, inputs: Tensor) -> None:
-        """Raise ValueError for token ids outside the vocabulary. On a GPU, where looking takes time, the kernels do."""
-        if self.vocabulary is None or inputs.is_cuda or not inputs.numel() or not values_can_be_read(inputs):
+        """Raise ValueError for token ids outside the vocabulary. On a GPU only the kernels check them."""
+        if self.vocabulary is None or not inputs.numel() or not values_are_near(inputs):
             return
         ids = inputs if self.channels is None else inputs[..., -1]
         low, high = (x.item() for x in ids.aminmax())

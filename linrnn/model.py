@@ -1,29 +1,30 @@
 """The deep model: encoder → blocks (norm → core → mixing → skip) → pooling → head."""
 
-import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn import pooling
-from linrnn.config import Architecture, Interface, Mixing, ModelConfig, Norm
-from linrnn.cores import CORES, Core
-from linrnn.cores.base import Lengths, check_lengths, lengths_tensor, valid_mask
-from linrnn.norm import BatchNorm, LayerNorm
-from linrnn.recurrence.op import check_device, check_resets
+from linrnn.config import Architecture, Interface, Mixing, ModelConfig
+from linrnn.cores import CORES, Core, check_options
+from linrnn.cores.base import Lengths
+from linrnn.norm import Norm, make_norm
+from linrnn.parts import inputs as given
+from linrnn.parts import pooling
+from linrnn.parts.encoder import encode, initialize, make_encoder
+from linrnn.parts.state import ModelState, check_state, require_steps
 from linrnn.util import saved
-from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
+from linrnn.util.errors import check_integer, check_tensor, shape, wrong_value
 from linrnn.util.hub import OnHub
-from linrnn.util.precision import autocast_dtype, full_precision
+from linrnn.util.precision import full_precision
 from linrnn.util.threads import OneThread
 from linrnn.util.types import allocating, checked, repeated
 
-__all__ = ["Architecture", "Block", "Interface", "Model", "ModelConfig", "ModelState", "load"]
+__all__ = ["Architecture", "Block", "Interface", "Model", "ModelConfig", "ModelState", "initialize", "load"]
 
 
 class Block(nn.Module):
@@ -39,23 +40,18 @@ class Block(nn.Module):
         self.dropout = dropout
 
     def forward(
-        self,
-        x: Tensor,
-        state: Tensor | None = None,
-        *,
-        lengths: Tensor | None = None,
-        valid: Tensor | None = None,
-        resets: Tensor | None = None,
-        dt: Tensor | None = None,
+        self, x: Tensor, state: Tensor | None = None, *, valid: Tensor | None = None, **options: Any
     ) -> tuple[Tensor, Tensor | None]:
-        """Whole sequences (batch, length, H), and the state after the last step; `valid` (batch, length) is false at
-        padding."""
-        y, state = self.core(self.norm(x, valid), state, lengths=lengths, resets=resets, **_given(dt))
+        """Whole sequences (batch, length, H), and the state after the last step.
+
+        `valid` (batch, length) is false at padding. The core takes the options: lengths, resets and dt.
+        """
+        y, state = self.core(self.norm(x, valid), state, **options)
         return x + self.mix(y), state
 
-    def step(self, x: Tensor, state: Tensor, dt: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def step(self, x: Tensor, state: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
         """One step (batch, H), and the next state."""
-        y, state = self.core.step(self.norm(x), state, **_given(dt))
+        y, state = self.core.step(self.norm(x), state, **options)
         return x + self.mix(y), state
 
     def mix(self, y: Tensor) -> Tensor:
@@ -76,32 +72,6 @@ class Block(nn.Module):
         if not self.training or self.dropout == 0:
             return None
         return F.dropout(like.new_ones(count, 1, like.shape[-1]), self.dropout)
-
-
-class ModelState(NamedTuple):
-    """The state of a causal model between steps: the states of its cores, and what pooling has summed so far.
-
-    Attributes:
-        cores: the state of each block's core, as `linrnn.Core.forward` returns it.
-        total: float64 (batch, H), the sum of the last block's outputs; with `pooling="last"` only the last output.
-        steps: int64 (batch,), the number of steps so far.
-    """
-
-    cores: tuple[Tensor, ...]
-    total: Tensor
-    steps: Tensor
-
-    def detach(self) -> "ModelState":
-        """The same state, detached from the graph, for truncated backpropagation."""
-        return ModelState(tuple(core.detach() for core in self.cores), self.total.detach(), self.steps)
-
-
-def check_options(core: str, options: Mapping[str, Any]) -> None:
-    """Raise TypeError unless these are names of arguments of a core."""
-    known = inspect.signature(CORES[core]).parameters
-    for name in options:
-        if name not in known and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
-            raise wrong_type(f"options of {core!r}", ", ".join(known), repr(name))
 
 
 class Model(OnHub, nn.Module):
@@ -129,20 +99,13 @@ class Model(OnHub, nn.Module):
 
     def _build(self, config: ModelConfig) -> None:
         H = config.d_model
-        self.encoder: nn.Module
-        if config.vocabulary is None:
-            assert config.channels is not None
-            self.encoder = nn.Linear(config.channels, H)
-        elif config.channels is None:
-            self.encoder = nn.Embedding(config.vocabulary, H)
-        else:
-            self.encoder = NumbersAndTokens(config.channels, config.vocabulary, H)
+        self.encoder = make_encoder(config)
         check_options(config.core, config.options)
         self.last_norm = make_norm(config.norm, H) if config.last_norm else None
-        options: Any = {"norm": config.norm, "mixing": config.mixing, "dropout": config.dropout}
 
         def block() -> Block:
-            return Block(CORES[config.core](H, config.d_state, **config.options), **options)
+            core = CORES[config.core](H, config.d_state, **config.options)
+            return Block(core, norm=config.norm, mixing=config.mixing, dropout=config.dropout)
 
         self.blocks: Sequence[Block] = nn.ModuleList(repeated(block, "depth", config.depth))  # type: ignore[assignment]
         if config.documents == 2:
@@ -173,19 +136,42 @@ class Model(OnHub, nn.Module):
             (batch, classes), or (batch, length, classes) with `pooling="none"`.
         """
         pairs = self.config.documents == 2
-        if resets is not None:
-            check_tensor("resets", resets)
-            if pairs or self.config.pooling != "none":
-                raise wrong_value("resets", "None, or a model of one document with pooling='none'", shape(resets))
+        given.check_options(self.config, resets, dt)
         if pairs:
-            inputs, lengths = self.documents(inputs, lengths)
-        if pairs and dt is not None:
-            raise wrong_value("dt", "None, or a model of one document", shape(dt))
-        x, valid, _ = self._features(inputs, None, lengths, resets, dt)
+            inputs, lengths = given.documents(inputs, lengths)
+        x, valid, _ = self._features(inputs, lengths=lengths, resets=resets, dt=dt)
         if self.config.pooling == "none":
             return self.head(x)  # type: ignore[no-any-return]
         pooled = self.pool(x, valid)
         return self.classify(pooling.pair(pooled) if pairs else pooled)
+
+    def _features(
+        self, inputs: Tensor, state: ModelState | None = None, lengths: Lengths | None = None, **options: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, tuple[Tensor, ...]]:
+        """The last block's output (batch, length, H), the mask of valid steps (None: all), and the cores' states."""
+        inputs, lengths, valid = given.padded(self.config, inputs, lengths, next(self.parameters()))
+        options = {name: value for name, value in {**options, "lengths": lengths}.items() if value is not None}
+        x = encode(self.encoder, inputs)
+        cores = []
+        for i, block in enumerate(self.blocks):
+            x, core = block(x, None if state is None else state.cores[i], valid=valid, **options)
+            cores.append(core)
+        return self.normalized(x, valid), valid, tuple(cores)
+
+    def normalized(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """The last block's output after the last norm, if the model has one."""
+        return x if self.last_norm is None else self.last_norm(x, valid)
+
+    def pool(self, x: Tensor, valid: Tensor | None) -> Tensor:
+        """(batch, length, H) to (batch, H): the mean of the valid steps, or the last of them."""
+        return pooling.last(x, valid) if self.config.pooling == "last" else pooling.mean(x, valid)
+
+    def classify(self, pooled: Tensor) -> Tensor:
+        """The head's output for pooled steps, without autocast: means of long sequences differ too little for half
+        precision."""
+        with full_precision(pooled.device):
+            output: Tensor = self.head(pooled.to(next(self.parameters()).dtype))
+            return output
 
     def chunk(
         self,
@@ -210,21 +196,15 @@ class Model(OnHub, nn.Module):
             The prediction from all steps so far, (batch, classes), or with `pooling="none"` the outputs of this part,
             (batch, length, classes); and the next state.
         """
-        self._require_streaming("chunk", trains=self.config.norm == "layer")
+        require_steps(self, "chunk", trains=self.config.norm != "batch")
         check_tensor("inputs", inputs)
         if inputs.dim() == 0:
             raise wrong_value("inputs", "shape (batch, length, ...)", shape(inputs))
         state = self.initial_state(inputs.shape[0]) if state is None else state
         self._check_state(state, inputs.shape[0])
-        x, valid, cores = self._features(inputs, state, lengths, None, dt)
-        steps = state.steps + (x.shape[1] if valid is None else valid.sum(1))
-        if self.config.pooling == "last":
-            total = pooled = pooling.last(x, valid, state.total)
-        else:
-            total = state.total + pooling.total(x, valid)
-            pooled = total / steps.clamp(min=1).unsqueeze(-1)
-        output = self.head(x) if self.config.pooling == "none" else self.classify(pooled)
-        return output, ModelState(cores, total, steps)
+        x, valid, cores = self._features(inputs, state, lengths, dt=dt)
+        state = state.after(cores, x, valid, last=self.config.pooling == "last")
+        return self._output(x, state), state
 
     def step(self, inputs: Tensor, state: ModelState, *, dt: Tensor | None = None) -> tuple[Tensor, ModelState]:
         """One step, in constant time and memory. Call `model.eval()` first.
@@ -237,25 +217,32 @@ class Model(OnHub, nn.Module):
         Returns:
             The output from all steps so far, (batch, classes), and the next state.
         """
-        self._require_streaming("step")
+        require_steps(self, "step")
         self.config.check_inputs(inputs, next(self.parameters()), batch_dims=1)
         self.config.check_tokens(inputs)
         self._check_state(state, inputs.shape[0])
         with OneThread(len(inputs) * self.config.d_model):
-            return self._step(inputs, state, dt)
+            return self._step(inputs, state, {} if dt is None else {"dt": dt})
 
-    def _step(self, inputs: Tensor, state: ModelState, dt: Tensor | None) -> tuple[Tensor, ModelState]:
+    def _step(self, inputs: Tensor, state: ModelState, options: dict[str, Any]) -> tuple[Tensor, ModelState]:
         x = self.encoder(inputs)
         cores = []
-        for block, core_state in zip(self.blocks, state.cores, strict=True):
-            x, core_state = block.step(x, core_state, dt)
-            cores.append(core_state)
+        for block, core in zip(self.blocks, state.cores, strict=True):
+            x, core = block.step(x, core, **options)
+            cores.append(core)
         x = self.normalized(x)
-        only_last, steps = self.config.pooling == "last", state.steps + 1
-        total = x.to(state.total.dtype) if only_last else state.total + x
-        pooled = total if only_last else total / steps.unsqueeze(-1)
-        output = self.head(x) if self.config.pooling == "none" else self.classify(pooled)
-        return output, ModelState(tuple(cores), total, steps)
+        total = x.to(state.total.dtype) if self.config.pooling == "last" else state.total + x
+        state = ModelState(tuple(cores), total, state.steps + 1)
+        return self._output(x, state), state
+
+    def _output(self, x: Tensor, state: ModelState) -> Tensor:
+        """The output at the steps x, or the prediction from all steps so far."""
+        if self.config.pooling == "none":
+            return self.head(x)  # type: ignore[no-any-return]
+        return self.classify(state.pooled(last=self.config.pooling == "last"))
+
+    def _check_state(self, state: ModelState, batch: int) -> None:
+        check_state(self.config, state, batch, next(self.parameters()))
 
     def initial_state(self, batch: int) -> ModelState:
         """The state before the first step."""
@@ -277,130 +264,7 @@ class Model(OnHub, nn.Module):
     def _saved_in(cls, folder: Path) -> "Model":
         return load(folder)
 
-    def documents(self, inputs: Tensor, lengths: Lengths | None) -> tuple[Tensor, Tensor | None]:
-        """Pairs (batch, 2, length, ...) as documents (2·batch, length, ...), and lengths (batch, 2) as (2·batch,)."""
-        check_tensor("inputs", inputs)
-        if inputs.dim() < 3 or inputs.shape[1] != 2:
-            raise wrong_value("inputs", "two documents, (batch, 2, length, ...)", shape(inputs))
-        if lengths is None:
-            return inputs.flatten(0, 1), None
-        lengths = lengths_tensor(lengths)
-        if lengths.shape != inputs.shape[:2]:
-            raise wrong_value("lengths", f"shape {tuple(inputs.shape[:2])} (batch, 2)", shape(lengths))
-        return inputs.flatten(0, 1), lengths.flatten()
-
-    def checked(self, inputs: Tensor, lengths: Lengths | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Inputs with zeros at padding, lengths, and the mask of valid steps; raises if inputs or lengths are wrong."""
-        self.config.check_inputs(inputs, next(self.parameters()), batch_dims=2)
-        if lengths is None:
-            self.config.check_tokens(inputs)
-            return inputs, None, None
-        lengths = check_lengths(lengths, inputs)
-        valid = valid_mask(lengths, inputs.shape[1])
-        inputs = inputs.masked_fill(~valid.view(*valid.shape, *[1] * (inputs.dim() - 2)), 0)
-        self.config.check_tokens(inputs)
-        return (inputs, None, None) if self.config.pooling == "all" else (inputs, lengths, valid)
-
-    def normalized(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
-        """The last block's output after the last norm, if the model has one."""
-        return x if self.last_norm is None else self.last_norm(x, valid)
-
-    def pool(self, x: Tensor, valid: Tensor | None) -> Tensor:
-        """(batch, length, H) to (batch, H): the mean of the valid steps, or the last of them."""
-        return pooling.last(x, valid) if self.config.pooling == "last" else pooling.mean(x, valid)
-
-    def classify(self, pooled: Tensor) -> Tensor:
-        """The head's output for pooled steps, without autocast: means of long sequences differ too little for half
-        precision."""
-        with full_precision(pooled.device):
-            output: Tensor = self.head(pooled.to(next(self.parameters()).dtype))
-            return output
-
-    def _features(
-        self,
-        inputs: Tensor,
-        state: ModelState | None,
-        lengths: Lengths | None,
-        resets: Tensor | None,
-        dt: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None, tuple[Tensor, ...]]:
-        """The last block's output (batch, length, H), the mask of valid steps (None: all), and the cores' states."""
-        inputs, lengths, valid = self.checked(inputs, lengths)
-        if resets is not None:
-            check_resets(resets, inputs)
-        x = self.encoder(inputs)
-        if (dtype := autocast_dtype(x.device)) is not None:
-            x = x.to(dtype)  # autocast does not convert embeddings
-        cores = []
-        for i, block in enumerate(self.blocks):
-            core = None if state is None else state.cores[i]
-            x, core = block(x, core, lengths=lengths, valid=valid, resets=resets, dt=dt)
-            cores.append(core)
-        return self.normalized(x, valid), valid, tuple(cores)
-
-    def _check_state(self, state: ModelState, batch: int) -> None:
-        if not isinstance(state, ModelState) or not isinstance(state.cores, tuple):
-            raise wrong_type("state", "a ModelState, from initial_state, chunk or step", type(state).__name__)
-        if len(state.cores) != self.config.depth:
-            raise wrong_value("state", f"the states of {self.config.depth} cores", len(state.cores))
-        parameter = next(self.parameters())
-        for name, part, dtype in (("total", state.total, torch.float64), ("steps", state.steps, torch.int64)):
-            check_tensor(f"state.{name}", part)
-            expected = (batch, self.config.d_model) if name == "total" else (batch,)
-            if part.shape != expected or part.dtype != dtype:
-                raise wrong_value(f"state.{name}", f"{dtype} {expected}", f"{part.dtype} {shape(part)}")
-            check_device(f"state.{name}", part, parameter)
-
-    def _require_streaming(self, name: str, trains: bool = False) -> None:
-        if self.config.documents == 2:
-            raise ValueError(
-                f"{name}: expected a model of one document, got one of two, which compares whole documents"
-            )
-        if self.training and not trains:
-            layer = ", or a model with norm='layer'" if name == "chunk" else ""
-            raise RuntimeError(f"{name}: expected a model in eval mode{layer}: call model.eval() first")
-
 
 def load(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> Model:
     """The model that `Model.save` wrote into a folder, on `device`, in eval mode."""
     return saved.read_model(folder, lambda config: Model(ModelConfig.from_dict(config))).to(device).eval()
-
-
-def make_norm(name: Norm, d_model: int, bias: bool = True) -> BatchNorm | LayerNorm:
-    """The norm of H features by its name."""
-    return BatchNorm(d_model) if name == "batch" else LayerNorm(d_model, bias=bias)
-
-
-def _given(dt: Tensor | None) -> dict[str, Tensor]:
-    """The argument `dt` of a core, where there is one: a module in the place of a core may have no such argument."""
-    return {} if dt is None else {"dt": dt}
-
-
-class NumbersAndTokens(nn.Module):
-    """The encoder of numbers with token ids in the last column, (..., channels + 1) to (..., H)."""
-
-    def __init__(self, channels: int, vocabulary: int, d_model: int) -> None:
-        super().__init__()
-        self.numbers = nn.Linear(channels, d_model)
-        self.tokens = nn.Embedding(vocabulary, d_model)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        numbers, ids = inputs[..., :-1].to(self.numbers.weight.dtype), inputs[..., -1].long()
-        encoded: Tensor = self.numbers(numbers)
-        symbols: Tensor = self.tokens(ids)
-        return encoded + symbols.to(encoded.dtype)
-
-
-@torch.no_grad()
-def initialize(module: nn.Module) -> None:
-    """Initialize linear maps with variance 1/inputs and zero bias; embeddings too, as linear maps of one-hot tokens.
-
-    With PyTorch's defaults (embeddings of variance 1, linear maps of variance 1/(3·inputs)) the outputs of the blocks
-    would be small compared with the embeddings.
-    """
-    if isinstance(module, nn.Linear):
-        nn.init.normal_(module.weight, std=module.in_features**-0.5)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)
-    elif isinstance(module, nn.Embedding):
-        nn.init.normal_(module.weight, std=module.num_embeddings**-0.5)

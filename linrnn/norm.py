@@ -1,9 +1,11 @@
 """The norms before a core: layer norm, and batch norm over valid steps, optionally over several processes."""
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+Norm = Literal["batch", "layer"]
 
 
 class Moments(NamedTuple):
@@ -99,6 +101,14 @@ class LayerNorm(nn.LayerNorm):
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         return super().forward(x)
+
+
+FOLDED = (BatchNorm, LayerNorm)  # the norms whose scale and shift streams and exports fold into the core's weights
+
+
+def make_norm(name: Norm, d_model: int, bias: bool = True) -> BatchNorm | LayerNorm:
+    """The norm of H features by its name."""
+    return BatchNorm(d_model) if name == "batch" else LayerNorm(d_model, bias=bias)
 
 
 class _SumOver(torch.autograd.Function):

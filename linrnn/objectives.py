@@ -159,11 +159,16 @@ class Objective:
         if targets.shape != expected_shape or not fits_type or targets.is_complex():
             expected = f"{'floats' if numeric else 'integers'} {tuple(expected_shape)}"
             raise wrong_value("targets", expected, f"{targets.dtype} {shape(targets)}")
-        for name, x, kind in (("lengths", lengths, torch.int64), ("counted", counted, torch.bool)):
+        batch = (len(outputs),)
+        of_lengths = (*batch, 2) if self.task.documents == 2 else batch
+        for name, x, kind, expected_size in (
+            ("lengths", lengths, torch.int64, of_lengths),
+            ("counted", counted, torch.bool, batch),
+        ):
             if x is not None:
                 check_tensor(name, x)
-                if x.shape != outputs.shape[:1] or x.dtype != kind:
-                    raise wrong_value(name, f"{kind} {tuple(outputs.shape[:1])}", f"{x.dtype} {shape(x)}")
+                if x.shape != expected_size or x.dtype != kind:
+                    raise wrong_value(name, f"{kind} {expected_size}", f"{x.dtype} {shape(x)}")
         for name, x in (("targets", targets), ("lengths", lengths), ("counted", counted)):
             if x is not None and x.device != outputs.device:
                 raise wrong_value(name, f"a tensor on {outputs.device}, as outputs", f"one on {x.device}")

@@ -114,6 +114,16 @@ PARAMETERIZATIONS = {
 }
 
 
+def check_parameterization(parameterization: str, normalize: object) -> None:
+    """Raise ValueError unless λ and γ can be parameterized so."""
+    if parameterization not in PARAMETERIZATIONS:
+        raise wrong_value("parameterization", " or ".join(map(repr, PARAMETERIZATIONS)), repr(parameterization))
+    if normalize not in (True, False, "fixed"):
+        raise wrong_value("normalize", "true, false or 'fixed'", repr(normalize))
+    if normalize == "fixed" and parameterization != "stable_exp":
+        raise wrong_value("normalize", "true or false, as |λ| can exceed 1 without 'stable_exp'", repr(normalize))
+
+
 def s4d(n: int, init: S4DInit) -> Tensor:
     """The initial eigenvalues ã of S4D in continuous time, complex128 (n,).
 

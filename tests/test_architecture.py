@@ -1,6 +1,7 @@
 """The shape of the package: in which direction modules import each other, and how large a folder and a file may be."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ LAYERS = (  # from below to above: a module imports from its own layer and from 
     ("recurrence",),
     ("spectrum",),
     ("cores",),
-    ("norm", "config", "pooling", "model"),
+    ("norm", "config", "parts", "model"),
     ("nn",),
     ("fast",),
     ("objectives",),
@@ -106,6 +107,18 @@ def test_the_top_of_the_package_is_small() -> None:
 def test_no_file_is_long() -> None:
     long = {p.relative_to(PACKAGE).as_posix() for p in FILE_OF.values() if len(p.read_text().splitlines()) > LINES}
     assert long == LONG
+
+
+def test_only_the_backend_asks_what_a_device_is() -> None:
+    """Not definitions, fast code, streams or training; the choice of a process's device is another question."""
+    asks = re.compile(r"\.is_cuda|type [!=]= \"(cuda|mps|xpu)\"|get_device_(name|capability|properties)|version\.hip")
+    rooms = {name for layer in LAYERS for name in layer} - {"util", "tasks", "paper", "bench", "export", "cli"}
+    asking = {module for module, path in FILE_OF.items() if asks.search(path.read_text())}
+    assert {module for module in asking if module.split(".")[0] in rooms} == {
+        "recurrence.backend",
+        "streaming.gpu",
+        "training.processes",
+    }
 
 
 @pytest.mark.parametrize(

@@ -512,11 +512,11 @@ def test_truncated_weights(tmp_path: Path, keep: int) -> None:
 def test_a_foreign_config(tmp_path: Path, text: str) -> None:
     _model(channels=3).save(tmp_path)
     (tmp_path / "config.json").write_text(text)
-    expected = r"folder: expected (a model's config in .*config\.json, got one that fits none|.* with \w+ = )"
+    expected = r"folder: expected (a model's config in .*config\.json, got values that fit no model|.* with \w+ = )"
     with pytest.raises(ValueError, match=expected):
         linrnn.load(tmp_path)
     safetensors.torch.save_file(_model(channels=3).state_dict(), tmp_path / "model.safetensors")
-    with pytest.raises(ValueError, match=r"folder: expected a model's config in .*, got one that fits none"):
+    with pytest.raises(ValueError, match=r"folder: expected a model's config in .*, got values that fit no model"):
         linrnn.load(tmp_path)
 
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+import linrnn
 from linrnn.norm import BatchNorm
 from tests.helpers import gradients, relative_error
 
@@ -35,3 +36,19 @@ def test_a_batch_of_padding_alone_leaves_the_statistics() -> None:
     assert norm(torch.randn(2, 5, 3), torch.zeros(2, 5, dtype=torch.bool)).isfinite().all()
     assert torch.equal(norm.get_buffer("running_mean"), before["running_mean"])
     assert torch.equal(norm.get_buffer("running_var"), before["running_var"])
+
+
+def test_a_norm_of_another_kind_streams() -> None:
+    """By the model's own step: its scale and shift may not be all that it does."""
+
+    class Doubled(nn.Module):
+        def forward(self, x: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tensor:
+            return 2 * x
+
+    model = linrnn.Model(linrnn.ModelConfig(channels=2, classes=3, d_model=8, d_state=4, depth=2)).eval()
+    for block in model.blocks:
+        block.norm = Doubled()  # type: ignore[assignment]
+    stream, x = linrnn.Stream(model, 2), torch.randn(2, 5, 2)
+    for step in x.unbind(1):
+        output = stream.step(step)
+    assert relative_error(output, model(x)) < 1e-5

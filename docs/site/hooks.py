@@ -14,6 +14,10 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"(?<=\]\()((?:\.\./)+)([^)#\s]+)")  # to a path above the page: the folders up, and the path
 SOURCE = re.compile(r'^``` *\{?\.?python source="([^"]+)"\}?\n```$', re.MULTILINE)
+INDEX = re.compile(
+    r"(?<!\w)([A-Za-zλθνγ])_(?:\{(k[-+]\d)\}|(k|h|i|r|z|max|min|log)(?![A-Za-z0-9_]))"
+)  # x_k, x_{k-1}, r_max, θ_log
+CODE = re.compile(r"<(pre|code|math|script|style|svg)\b.*?</\1>|<[^>]*>", re.DOTALL)
 MATH = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -52,7 +56,20 @@ def on_page_content(html: str, **_: Any) -> str:
         parts = [convert(part.strip(), display="block") for part in unescape(match[3]).split(r"\qquad")]
         return f'<div class="equations">{"".join(parts)}</div>'  # side by side, or one below the other on a phone
 
-    return MATH.sub(draw, html)
+    return lower(MATH.sub(draw, html))
+
+
+def lower(html: str) -> str:
+    """The indices of symbols in running text as subscripts; code, equations and tags stay as they are."""
+    parts, end = [], 0
+    for kept in CODE.finditer(html):
+        parts += [subscripts(html[end : kept.start()]), kept[0]]
+        end = kept.end()
+    return "".join([*parts, subscripts(html[end:])])
+
+
+def subscripts(text: str) -> str:
+    return INDEX.sub(lambda match: f"{match[1]}<sub>{match[2] or match[3]}</sub>", text)
 
 
 def leaves_docs(page: str, up: str, path: str) -> bool:

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.config import Mixing
-from linrnn.cores import CORES
-from linrnn.model import Block, check_options, initialize
+from linrnn.cores import CORES, check_options
+from linrnn.model import Block, initialize
 from linrnn.util.errors import check_choice, check_integer, check_tensor, shape, unknown, wrong_type, wrong_value
 from linrnn.util.types import checked, repeated
 

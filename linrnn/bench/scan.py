@@ -98,23 +98,29 @@ def _scans(shape: Shape, dtype: torch.dtype, device: torch.device) -> dict[str, 
 
 
 def _rows_of(name: str, shape: Shape, dtype: torch.dtype, device: torch.device, rounds: int) -> list[Row]:
-    candidates = _scans(shape, dtype, device)
-    for pass_ in TENSORS:
-        candidates[f"copy {pass_}"] = measure.copy(useful_bytes(shape, dtype, pass_), device)
+    moved = {pass_: useful_bytes(shape, dtype, pass_) for pass_ in TENSORS}
+    about = {"name": name, "shape": shape, "dtype": str(dtype).removeprefix("torch.")}
+    return against_copies(_scans(shape, dtype, device), moved, about, device, rounds)
+
+
+def against_copies(
+    candidates: dict[str, measure.Run], moved: Mapping[str, int], about: Row, device: torch.device, rounds: int
+) -> list[Row]:
+    """A row for each pass and direction, which begins with `about`; `moved` has the bytes that each pass moves."""
+    for pass_ in moved:
+        candidates[f"copy {pass_}"] = measure.copy(moved[pass_], device)
     if device.type == "cpu":  # allocating a larger tensor may take longer than copying it: scale the copy
         del candidates["copy backward"]
     times = measure.milliseconds(candidates, rounds, device)
-    times.setdefault("copy backward", times["copy forward"] * TENSORS["backward"] / TENSORS["forward"])
+    times.setdefault("copy backward", times["copy forward"] * moved["backward"] / moved["forward"])
     return [
         {
-            "name": name,
-            "shape": shape,
-            "dtype": str(dtype).removeprefix("torch."),
+            **about,
             "pass": pass_,
             "reverse": reverse,
-            **compare(useful_bytes(shape, dtype, pass_), times[f"{pass_} {reverse}"], times[f"copy {pass_}"]),
+            **compare(moved[pass_], times[f"{pass_} {reverse}"], times[f"copy {pass_}"]),
         }
-        for pass_ in TENSORS
+        for pass_ in moved
         for reverse in (False, True)
     ]
 
@@ -160,24 +166,24 @@ def baseline_rows(
         if row["dtype"] == "float32" and not row["reverse"]:
             both.setdefault(row["shape"], {})[row["pass"]] = row["ms"]
     shapes = {name: shape for name, shape in shapes.items() if shape in both}
-    result, missing = [], {}
+    result: list[Row] = []
+    missing = {}
     for baseline, times_of in baselines.SCANS.items():
         try:
-            for (name, shape), (forward, with_backward) in zip(
-                shapes.items(), times_of(list(shapes.values()), device), strict=True
-            ):
-                mine = both[shape]
-                result.append(
-                    {
-                        "name": name,
-                        "shape": shape,
-                        "baseline": baseline,
-                        "forward_ms": forward,
-                        "with_backward_ms": with_backward,
-                        "forward_ratio": forward / mine["forward"],
-                        "with_backward_ratio": with_backward / (mine["forward"] + mine["backward"]),
-                    }
-                )
+            for (name, shape), times in zip(shapes.items(), times_of(list(shapes.values()), device), strict=True):
+                about = {"name": name, "shape": shape, "baseline": baseline}
+                result.append({**about, **ratios(times, both[shape])})
         except baselines.Unavailable as reason:
             missing[baseline] = str(reason)
     return result, missing
+
+
+def ratios(times: tuple[float, float], ours: Mapping[str, float]) -> Row:
+    """The milliseconds of a baseline, of its forward pass and of both passes, and as multiples of ours."""
+    forward, with_backward = times
+    return {
+        "forward_ms": forward,
+        "with_backward_ms": with_backward,
+        "forward_ratio": forward / ours["forward"],
+        "with_backward_ratio": with_backward / (ours["forward"] + ours["backward"]),
+    }

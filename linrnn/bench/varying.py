@@ -14,7 +14,7 @@ import torch
 
 from linrnn.bench import baselines, measure
 from linrnn.bench.measure import Row
-from linrnn.bench.scan import Shape, compare
+from linrnn.bench.scan import Shape, against_copies, ratios
 from linrnn.recurrence import varying_op
 
 Numbers = Literal["complex", "real"]
@@ -55,27 +55,9 @@ def _scans(shape: Shape, dtype: torch.dtype, numbers: Numbers, device: torch.dev
 def _rows_of(
     name: str, shape: Shape, dtype: torch.dtype, numbers: Numbers, device: torch.device, rounds: int
 ) -> list[Row]:
-    candidates = _scans(shape, dtype, numbers, device)
     moved = {pass_: useful_bytes(shape, dtype, numbers, pass_) for pass_ in PASSES}
-    for pass_ in PASSES:
-        candidates[f"copy {pass_}"] = measure.copy(moved[pass_], device)
-    if device.type == "cpu":  # allocating a larger tensor may take longer than copying it: scale the copy
-        del candidates["copy backward"]
-    times = measure.milliseconds(candidates, rounds, device)
-    times.setdefault("copy backward", times["copy forward"] * moved["backward"] / moved["forward"])
-    return [
-        {
-            "name": name,
-            "shape": shape,
-            "dtype": str(dtype).removeprefix("torch."),
-            "numbers": numbers,
-            "pass": pass_,
-            "reverse": reverse,
-            **compare(moved[pass_], times[f"{pass_} {reverse}"], times[f"copy {pass_}"]),
-        }
-        for pass_ in PASSES
-        for reverse in (False, True)
-    ]
+    about = {"name": name, "shape": shape, "dtype": str(dtype).removeprefix("torch."), "numbers": numbers}
+    return against_copies(_scans(shape, dtype, numbers, device), moved, about, device, rounds)
 
 
 def baseline_rows(
@@ -87,24 +69,14 @@ def baseline_rows(
         if row["dtype"] == "float32" and not row["reverse"]:
             mine.setdefault((row["shape"], row["numbers"]), {})[row["pass"]] = row["ms"]
     measured = {name: shape for name, shape in shapes.items() if (shape, "complex") in mine}
-    result, missing = [], {}
+    result: list[Row] = []
+    missing = {}
     for (baseline, times_of), numbers in itertools.product(baselines.VARYING.items(), PARTS):
         try:
-            times = times_of(list(measured.values()), device, numbers == "real")
-            for (name, shape), (forward, with_backward) in zip(measured.items(), times, strict=True):
-                both = mine[shape, numbers]
-                result.append(
-                    {
-                        "name": name,
-                        "shape": shape,
-                        "numbers": numbers,
-                        "baseline": baseline,
-                        "forward_ms": forward,
-                        "with_backward_ms": with_backward,
-                        "forward_ratio": forward / both["forward"],
-                        "with_backward_ratio": with_backward / (both["forward"] + both["backward"]),
-                    }
-                )
+            every = times_of(list(measured.values()), device, numbers == "real")
+            for (name, shape), times in zip(measured.items(), every, strict=True):
+                about = {"name": name, "shape": shape, "numbers": numbers, "baseline": baseline}
+                result.append({**about, **ratios(times, mine[shape, numbers])})
         except baselines.Unavailable as reason:
             missing[baseline] = str(reason)
     return result, missing

@@ -39,7 +39,7 @@ Json = Annotated[
 Picture = Annotated[Path | None, typer.Option("--out", help="Draw the results.", metavar="FILE")]
 Threads = Annotated[int | None, typer.Option(min=1, help="On a CPU.  [default: PyTorch's]")]
 Dtype = Annotated[
-    Literal["float32", "bfloat16"] | None, typer.Option(help="One of them.  [default: both on a GPU, float32 on a CPU]")
+    Literal["float32", "bfloat16"] | None, typer.Option(help="One dtype.  [default: both on a GPU, float32 on a CPU]")
 ]
 
 
@@ -357,7 +357,7 @@ def _command() -> str:
 
 
 def _collect(rows: Iterable[Row], path: Path | None) -> list[Row]:
-    """All rows; each is written as soon as it is measured."""
+    """All rows; each is written as soon as its measurement ends."""
     results: list[Row] = []
     for row in rows:
         results.append(row)

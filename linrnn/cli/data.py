@@ -120,6 +120,7 @@ def make(
 
 
 @app.command()
+@own.with_options
 def show(
     task: Annotated[str, typer.Argument(help="A task, or a file or folder of your own.", metavar="TASK|PATH")],
     split: Part = "train",
@@ -131,18 +132,7 @@ def show(
         typer.Option("--out", help="A PNG file, for pixels and numbers.  [default: TASK.png]", metavar="FILE"),
     ] = None,
     variant: Variant = None,
-    target: own.Target = None,
-    window: own.Window = None,
-    horizon: own.Horizon = None,
-    columns: own.Columns = None,
-    time: own.Time = None,
-    group: own.Group = None,
-    period: own.Period = None,
-    relative: own.Relative = None,
-    missing: own.Missing = None,
-    kind: own.KindOption = None,
-    rate: own.Rate = None,
-    seconds: own.Seconds = None,
+    options: own.Options = own.NONE,
 ) -> None:
     """Some examples with their targets: pixels and numbers as a picture, tokens as text; for your own file also its
     shapes, classes, lengths and missing values.
@@ -153,10 +143,6 @@ def show(
     - `linrnn data show text --split test --examples 5`
     - `linrnn data show readings.csv --target price --window 512 --horizon 24`
     """
-    options = own.given(
-        target=target, window=window, horizon=horizon, columns=columns, time=time, group=group, period=period,
-        relative=relative, missing=missing, kind=kind, rate=rate, seconds=seconds,
-    )  # fmt: skip
     if own.is_file(task, tasks.TASKS) and variant is None:
         loaded = describe.open_to_look(task, **options)
         for line in describe.describe(loaded).lines():
@@ -204,7 +190,7 @@ def _source(task: str, variant: str | None) -> Source:
 def _no_way(what: str, source: Source, others: list[Source]) -> ValueError:
     how = "it is built in" if source.load is not None else tasks.commands(source)
     names = " or ".join(other.name for other in others)
-    return wrong_value("task", f"one that {what} ({names})", f"{source.name!r}; {how}")
+    return wrong_value("task", f"a task that {what} ({names})", f"{source.name!r}; {how}")
 
 
 def _sizes(words: str) -> tuple[int, int, int]:
@@ -225,7 +211,7 @@ def _there(source: Source) -> tuple[str, tuple[int, ...], int, str]:
     except (ValueError, OSError) as error:
         return "damaged", source.examples, source.bytes, f"{error}; to get it: {tasks.commands(source)}"
     if source.outdated(task):
-        words = f"{task.source}, an older version; to get the present one: {tasks.commands(source)}"
+        words = f"{task.source}, an older version; to get the present version: {tasks.commands(source)}"
         return "outdated", source.examples, source.bytes, words
     return "there", tuple(len(getattr(task, split)) for split in SPLITS), _size(source.name), f"here: {task.source}"
 

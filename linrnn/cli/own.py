@@ -1,5 +1,8 @@
-"""Options of commands that take the user's files; `given` collects them for `linrnn.tasks.files.open_data`."""
+"""The options of commands that take the user's files."""
 
+import functools
+import inspect
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -48,9 +51,44 @@ Rate = Annotated[
 Seconds = Annotated[float | None, typer.Option(help="Audio: longer files are cut.", rich_help_panel=PANEL)]
 
 
-def given(**options: Any) -> dict[str, Any]:
-    """The options that are set."""
-    return {name: value for name, value in options.items() if value is not None}
+Options = Mapping[str, Any]  # the options that are set, by name
+NONE: Options = {}
+OPTIONS: dict[str, Any] = {
+    "target": Target,
+    "window": Window,
+    "horizon": Horizon,
+    "columns": Columns,
+    "time": Time,
+    "group": Group,
+    "period": Period,
+    "relative": Relative,
+    "missing": Missing,
+    "kind": KindOption,
+    "rate": Rate,
+    "seconds": Seconds,
+}
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with all `OPTIONS` in the place of its argument `options`.
+
+    The command receives the options that are set, by name, for `linrnn.tasks.files.open_data`.
+    """
+    signature, parameters = inspect.signature(command), []
+    for parameter in signature.parameters.values():
+        if parameter.name == "options":
+            parameters += [parameter.replace(name=name, default=None, annotation=OPTIONS[name]) for name in OPTIONS]
+        else:
+            parameters.append(parameter)
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        options = {name: given.pop(name) for name in OPTIONS}
+        command(**given, options={name: value for name, value in options.items() if value is not None})
+
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}  # what Typer reads
+    return run
 
 
 def is_file(name: str, known: Any) -> bool:

@@ -51,6 +51,7 @@ def _side_by_side(entries: dict[str, Recipe]) -> None:
         else:
             columns[name] = recipe
     ours = [differences(recipe) for recipe in columns.values()]
+    out.print("linrnn train NAME --set SECTION.FIELD=VALUE", highlight=False)
     _print_columns(columns)
     if same:
         out.print(f"Also: {', '.join(f'{name} (as {other})' for name, other in same.items())}.")
@@ -74,7 +75,7 @@ def _print_columns(columns: dict[str, Recipe]) -> None:
 
 
 def _table(columns: dict[str, Recipe]) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), title="linrnn train NAME --set model.FIELD=… --set training.FIELD=…")
+    table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("field", no_wrap=True)
     for name in columns:
         table.add_column(name.replace("-", "\n"), overflow="fold")

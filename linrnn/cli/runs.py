@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from linrnn.recipes import Recipe
 from linrnn.streaming import Stream
 from linrnn.training.data import Examples
 from linrnn.training.evaluation import evaluate, guesses
-from linrnn.training.run import CONFIG, SUMMARY, Run
+from linrnn.training.run import CHECKPOINTS, CONFIG, SUMMARY, Run
 from linrnn.util import files
 from linrnn.util.errors import unknown, wrong_value
 
@@ -40,7 +41,7 @@ CsvFile = Annotated[Path | None, typer.Option("--csv", help="Write the table to 
 COLUMNS = (
     "run", "task", "core", "preset", "seed", "rate", "steps", "metric", "validation", "test", "steps/s", "state",
 )  # fmt: skip
-LEAST = ("steps/s", "metric", "rate", "task", "preset", "seed", "state")  # what a narrow window can do without
+LEAST = ("steps/s", "metric", "rate", "task", "preset", "seed", "state")  # columns that a narrow window leaves out
 SORTS = tuple(name for name in COLUMNS if name not in ("state",))
 
 
@@ -146,14 +147,24 @@ class Row:
 def listed(folder: Path) -> tuple[list[Row], dict[str, str]]:
     """All runs in a folder by name, and the reasons why some folders cannot be read."""
     found, unread = [], {}
-    for config in sorted(folder.rglob(CONFIG)):
+    configs = {*folder.rglob(CONFIG), *(file.parents[1] / CONFIG for file in folder.rglob(f"{CHECKPOINTS}/step-*"))}
+    for config in sorted(configs):
         run, name = Run(config.parent), str(config.parent.relative_to(folder))
         try:
             found.append(row_of(run, name))
         except Exception as error:  # any error in one run: the others are listed
-            if run.checkpoints.is_dir():  # otherwise the folder of a model, or of another program
+            if run.checkpoints.is_dir() or not _of_another_program(config):
                 unread[name] = " ".join(str(error).split())
     return found, unread
+
+
+def _of_another_program(config: Path) -> bool:
+    """Whether a config.json has other contents than the recipe of a run, such as those of a saved model."""
+    try:
+        data = json.loads(config.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return not (isinstance(data, dict) and data.keys() & {"task", "training"})
 
 
 def row_of(run: Run, name: str) -> Row:
@@ -262,9 +273,9 @@ def stream(
     loaded = _load(run, split, weights, device, data)
     model, examples = loaded.model, loaded.examples
     if loaded.task.kind != "classification":
-        raise ValueError(f"run: expected a run of classification, got one of {loaded.task.kind}")
+        raise ValueError(f"run: expected a run of classification, got a run of {loaded.task.kind}")
     if model.config.documents == 2:
-        raise ValueError("run: expected a task of one document, got one that compares two whole ones")
+        raise ValueError("run: expected a task of one document, got a task that compares two whole documents")
     if any(block.core.bidirectional for block in model.blocks):
         raise ValueError("run: expected a causal model, got a bidirectional one, which takes sequences as a whole")
     if not 0 <= example < len(examples):

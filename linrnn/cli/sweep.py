@@ -38,6 +38,7 @@ from linrnn.util.errors import wrong_value
 STOPPED = "stopped, as the time is up"
 
 
+@own.with_options
 def sweep(
     task: TaskName = None,
     variant: Variant = None,
@@ -55,18 +56,7 @@ def sweep(
     precision: Precision = "bfloat16",
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars, only the table.")] = False,
     file: CsvFile = None,
-    target: own.Target = None,
-    window: own.Window = None,
-    horizon: own.Horizon = None,
-    columns: own.Columns = None,
-    time: own.Time = None,
-    group: own.Group = None,
-    period: own.Period = None,
-    relative: own.Relative = None,
-    missing: own.Missing = None,
-    kind: own.KindOption = None,
-    rate: own.Rate = None,
-    seconds: own.Seconds = None,
+    options: own.Options = own.NONE,
     modules: Modules = None,
 ) -> None:
     """Train all combinations of settings, where --set has several values with commas, and compare them.
@@ -82,10 +72,6 @@ def sweep(
     """
     end = math.inf if minutes is None else clock.monotonic() + 60 * minutes
     import_modules(modules or [])
-    options = own.given(
-        target=target, window=window, horizon=horizon, columns=columns, time=time, group=group, period=period,
-        relative=relative, missing=missing, kind=kind, rate=rate, seconds=seconds,
-    )  # fmt: skip
     fixed, varied = _split(changes or [])
     choice = choose(task, variant, core, [*fixed, *flags(steps=steps)], options, fast)
     place = folder or Path("runs") / f"{choice.recipe.task}-{core or choice.recipe.model.core}-sweep"
@@ -170,7 +156,7 @@ def _one(folder: Path, recipe: Recipe, choice: Choice, settings: training.Settin
             return "trained"
         ended = Run.open(folder).summary is not None
         training.resume(folder, settings, **known)
-        return "was there already" if ended else "resumed"
+        return "existed already" if ended else "resumed"
     except training.TimeIsUp:
         return STOPPED
     except training.NonFiniteLossError as error:

@@ -33,6 +33,7 @@ from linrnn.training.run import Run
 from linrnn.util.errors import wrong_value
 
 
+@own.with_options
 def train(
     task: TaskName = None,
     variant: Variant = None,
@@ -57,18 +58,7 @@ def train(
     precision: Precision = "bfloat16",
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar and no summary.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")] = False,
-    target: own.Target = None,
-    window: own.Window = None,
-    horizon: own.Horizon = None,
-    columns: own.Columns = None,
-    time: own.Time = None,
-    group: own.Group = None,
-    period: own.Period = None,
-    relative: own.Relative = None,
-    missing: own.Missing = None,
-    kind: own.KindOption = None,
-    rate: own.Rate = None,
-    seconds: own.Seconds = None,
+    options: own.Options = own.NONE,
     modules: Modules = None,
 ) -> None:
     """Train a model by a recipe, or on data of your own. Without TASK: a small built-in task, in two minutes.
@@ -91,10 +81,6 @@ def train(
     """
     import_modules(modules or [])
     how = training.Settings(device, compiled, precision, quiet, tensorboard, minutes)
-    options = own.given(
-        target=target, window=window, horizon=horizon, columns=columns, time=time, group=group, period=period,
-        relative=relative, missing=missing, kind=kind, rate=rate, seconds=seconds,
-    )  # fmt: skip
     short = flags(steps=steps, batch_size=batch_size, learning_rate=learning_rate, patience=patience, seed=seed)
     first = int(os.environ.get("RANK", "0")) == 0
     if resume is not None:

@@ -1,5 +1,8 @@
 """The recurrent layers ("cores"), which share the interface of `Core`."""
 
+import inspect
+from collections.abc import Iterable
+
 from linrnn.cores.base import Core
 from linrnn.cores.dlr import DLR
 from linrnn.cores.equivalence import diagonalize, real_form
@@ -69,3 +72,13 @@ def register_core(name: str, core: type[Core]) -> None:
         if getattr(core, method) is getattr(Core, method):
             raise wrong_type("core", f"a class that implements {method}", core.__name__)
     CORES[name] = core
+
+
+def check_options(name: str, options: Iterable[str]) -> None:
+    """Raise TypeError for the name of an option that the core of this name does not have."""
+    known = inspect.signature(CORES[name]).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
+        return
+    for option in options:
+        if option not in known:
+            raise wrong_type(f"options of {name!r}", ", ".join(known), repr(option))

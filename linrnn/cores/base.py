@@ -91,7 +91,7 @@ class Core(nn.Module):
         """
         self._check_input("u", u, ("batch", "length", "d_model"))
         if self.bidirectional and state is not None:
-            none = "None: a bidirectional core has no state to go on from"
+            none = "None: a bidirectional core has no state to continue from"
             raise wrong_value("state", none, type(state).__name__)
         if state is not None:
             self._check_state(state, u.shape[0])

@@ -9,17 +9,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn import spectrum
-from linrnn.cores.base import Core, empty_parameters, last_valid
-from linrnn.cores.system import Dense, System
+from linrnn.cores.base import empty_parameters, last_valid
+from linrnn.cores.system import LinearSystem, System
 from linrnn.recurrence import scan_planes
 from linrnn.recurrence.op import carry_dtype
-from linrnn.recurrence.planes import from_planes, multiply
+from linrnn.recurrence.planes import multiply
 from linrnn.spectrum import PARAMETERIZATIONS, LRUParameterization
 from linrnn.util.errors import check_integer, wrong_value
 from linrnn.util.types import checked
 
 
-class LRU(Core):
+class LRU(LinearSystem):
     """The Linear Recurrent Unit: x_k = Λ·x_{k-1} + γ ⊙ (B·u_k), y_k = Re[C·x_k] + D ⊙ u_k, with Λ diagonal.
 
     The options give every diagonal linear RNN of the paper.
@@ -73,15 +73,10 @@ class LRU(Core):
     ) -> None:
         super().__init__(d_model, d_state, bidirectional)
         spectrum.check_ring(r_min, r_max, max_phase)
+        spectrum.check_parameterization(parameterization, normalize)
         check_integer("counters", counters, 0)
         if counters > d_state:
             raise wrong_value("counters", f"at most d_state = {d_state}", counters)
-        if parameterization not in PARAMETERIZATIONS:
-            raise wrong_value("parameterization", " or ".join(map(repr, PARAMETERIZATIONS)), repr(parameterization))
-        if normalize not in (True, False, "fixed"):
-            raise wrong_value("normalize", "true, false or 'fixed'", repr(normalize))
-        if normalize == "fixed" and parameterization != "stable_exp":
-            raise wrong_value("normalize", "true or false, as |λ| can exceed 1 without 'stable_exp'", repr(normalize))
         self.r_min, self.r_max, self.max_phase, self.counters = r_min, r_max, max_phase, counters
         self.parameterization = parameterization
         self.normalize = normalize
@@ -175,21 +170,6 @@ class LRU(Core):
     def _from_the_end(self, lam: Tensor) -> Tensor:
         """The λ of each step of the scan from the end, whose state goes back by the dt of the next step."""
         return lam.roll(-1, 1)
-
-    def eigenvalues(self) -> Tensor:
-        """The eigenvalues λ, complex (N,)."""
-        return from_planes(self.system().lam)
-
-    @checked
-    def kernel(self, length: int) -> Tensor:
-        """The impulse response, (length, H, H): entry (k, i, j) is y_k's feature i for a unit impulse in feature j."""
-        self._require_causal("kernel")
-        return self.system().impulse_response(length)
-
-    def to_dense(self) -> Dense:
-        """An equivalent real system with 2N states: the real parts, then the imaginary parts."""
-        self._require_causal("to_dense")
-        return self.system().dense()
 
     def extra_repr(self) -> str:
         ring = f"r_min={self.r_min:g}, r_max={self.r_max:g}, max_phase={self.max_phase:g}, counters={self.counters}"

@@ -20,14 +20,14 @@ class RGLRU(Varying):
         h_k = a_k ⊙ h_{k-1} + sqrt(1 - a_k²) ⊙ (i_k ⊙ x_k),  y_k = C·h_k + D ⊙ u_k
 
     The gate r_k chooses how much of the state stays, the gate i_k how much of the input enters. W_r and W_i are full
-    matrices; the published layer has block-diagonal ones. Λ starts so that a_k at r_k = 1 is uniform between `a_min`
+    matrices; in the published layer they are block-diagonal. Λ starts so that a_k at r_k = 1 is uniform between `a_min`
     and `a_max`, as published.
 
     Args:
         d_model: H, the number of features.
         d_state: N, the number of real states.
         a_min: the smallest initial a_k at r_k = 1.
-        a_max: the largest one.
+        a_max: the largest initial a_k at r_k = 1.
         bidirectional: add a second recurrence from the end. The gates are shared, C reads both states.
         device: the device of the parameters.
         dtype: the dtype of the parameters.

@@ -1,12 +1,14 @@
-"""A diagonal layer as a linear system: its impulse response and its dense form."""
+"""A diagonal layer as a linear system: its eigenvalues, its impulse response and its dense form."""
 
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from linrnn.cores.base import Core
 from linrnn.recurrence.planes import from_planes
 from linrnn.util.errors import check_integer
+from linrnn.util.types import checked
 
 
 class Dense(NamedTuple):
@@ -42,3 +44,26 @@ class System(NamedTuple):
         re, im = (torch.diag(plane) for plane in self.lam)
         A = torch.cat([torch.cat([re, -im], dim=1), torch.cat([im, re], dim=1)])
         return Dense(A, self.B.flatten(0, 1), self.C.flatten(1), torch.diag(self.D))
+
+
+class LinearSystem(Core):
+    """A core with one linear system for all features."""
+
+    def system(self) -> System:
+        """The matrices of the layer."""
+        raise NotImplementedError
+
+    def eigenvalues(self) -> Tensor:
+        """The eigenvalues λ, complex (N,)."""
+        return from_planes(self.system().lam)
+
+    @checked
+    def kernel(self, length: int) -> Tensor:
+        """The impulse response, (length, H, H): entry (k, i, j) is y_k's feature i for a unit impulse in feature j."""
+        self._require_causal("kernel")
+        return self.system().impulse_response(length)
+
+    def to_dense(self) -> Dense:
+        """An equivalent real system with 2N states: the real parts, then the imaginary parts."""
+        self._require_causal("to_dense")
+        return self.system().dense()

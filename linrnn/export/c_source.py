@@ -17,7 +17,7 @@ from linrnn.export.forms import norm_constants
 from linrnn.export.layers import Diagonal, diagonal, is_diagonal
 from linrnn.export.source import Exportable, Source, check_stream, cores, opened
 from linrnn.model import Model
-from linrnn.norm import BatchNorm
+from linrnn.norm import FOLDED, BatchNorm
 from linrnn.util.errors import wrong_value
 from linrnn.util.files import write
 from linrnn.util.types import check_path, check_type
@@ -31,7 +31,8 @@ def c(model: Exportable, path: str | os.PathLike[str], *, name: str = "linrnn") 
 
     Args:
         model: a causal model, or a layer, of LRU, S5, S4D or DLR; or a run, or the folder of either. The code of a run
-            takes inputs in the units of the data, and returns numbers in the units of the target.
+            takes inputs in the units of the data (pixels divided by 255), and returns numbers in the units of the
+            target.
         path: of the file, whose first lines explain its use.
         name: the prefix of all names in the code, so that one program can contain several models.
 
@@ -43,7 +44,7 @@ def c(model: Exportable, path: str | os.PathLike[str], *, name: str = "linrnn") 
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise wrong_value("name", "a word of lower-case letters, digits and _", repr(name))
     source = opened(model)
-    check_stream(source.module)
+    check_stream(source)
     found = cores(source.module)
     for core in found:
         if not is_diagonal(core):
@@ -66,6 +67,8 @@ def _model(source: Source) -> tuple[dict[str, int], dict[str, Tensor], set[str]]
     model = source.module
     assert isinstance(model, Model)
     config, units = model.config, source.units
+    if not all(isinstance(block.norm, FOLDED) for block in model.blocks):
+        raise wrong_value("model", "batch or layer norm for C", config.norm)
     layers = [diagonal(block.core, *norm_constants(block)) for block in model.blocks]
     sizes = {"INPUTS": 1, "OUTPUTS": config.classes, **_sizes(model.blocks[0].core, layers)}
     features = {"model", _kind(layers[0]), config.mixing, config.pooling.replace("all", "mean")}
@@ -91,9 +94,11 @@ def _model(source: Source) -> tuple[dict[str, int], dict[str, Tensor], set[str]]
     head: Any = model.head
     weight, bias = head.weight.double(), head.bias.double()
     if model.last_norm is not None:  # the mean of an affine map is the affine map of the mean
-        if not isinstance(model.last_norm, BatchNorm):
-            raise wrong_value("model", "batch norm where the last norm is exported to C", "layer norm")
-        scale, shift = (part.double() for part in model.last_norm.scale_and_shift(weight, None, None))
+        if isinstance(model.last_norm, BatchNorm):
+            scale, shift = (part.double() for part in model.last_norm.scale_and_shift(weight, None, None))
+        else:
+            features.add("last_layer")
+            scale, shift = model.last_norm.weight.double(), model.last_norm.bias.double()
         weight, bias = weight * scale, bias + weight @ shift
     if units.target_std is not None and units.target_mean is not None:
         weight, bias = weight * units.target_std.unsqueeze(1), bias * units.target_std + units.target_mean

@@ -14,7 +14,7 @@ from linrnn.cores.ssm import DiagonalSSM
 from linrnn.export.layers import ChunkedSSM, DiagonalStep, diagonal, is_diagonal
 from linrnn.export.source import Source, check_stream, cores
 from linrnn.model import Block, Model
-from linrnn.norm import BatchNorm
+from linrnn.norm import FOLDED, BatchNorm
 from linrnn.recurrence.op import carry_dtype
 from linrnn.util.errors import wrong_value
 
@@ -52,8 +52,9 @@ class Whole(nn.Module):
                 block.core = ChunkedSSM(block.core)  # type: ignore[assignment]
 
     def forward(self, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
-        output = self.module(self.units.normalized(inputs), lengths=lengths)
-        return self.units.restored(output if isinstance(self.module, Model) else output[0])
+        last = self.units.last(inputs, lengths)
+        output = self.module(self.units.normalized(inputs, last), lengths=lengths)
+        return self.units.restored(output if isinstance(self.module, Model) else output[0], last)
 
 
 class Step(nn.Module):
@@ -66,7 +67,7 @@ class Step(nn.Module):
 
     def __init__(self, source: Source) -> None:
         super().__init__()
-        check_stream(source.module)
+        check_stream(source)
         self.units, self.carry = source.units, carry_dtype(source.dtype)
         model = source.module
         self.encoder: nn.Module
@@ -112,7 +113,7 @@ class BlockStep(nn.Module):
         super().__init__()
         self.block, self.eps = block, 0.0
         self.norm: nn.Module = nn.Identity()
-        if is_diagonal(block.core):
+        if is_diagonal(block.core) and isinstance(block.norm, FOLDED):
             scale, shift = norm_constants(block)
             self.core: DiagonalStep | CoreStep = DiagonalStep(diagonal(block.core, scale, shift), dtype)
             if not isinstance(block.norm, BatchNorm):

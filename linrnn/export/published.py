@@ -84,7 +84,7 @@ def publish(run: Run, folder: str | os.PathLike[str], title: str) -> Published:
     """
     folder, summary = Path(folder), run.summary
     if summary is None:
-        raise wrong_value("run", "a run that has ended", f"{run.folder}, which has not")
+        raise wrong_value("run", "a run that has ended", f"{run.folder}, which has not ended")
     Run(folder).check_new()
     model, about = run.model(), run.about
     weights = halved(model)

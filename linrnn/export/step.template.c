@@ -46,6 +46,7 @@ typedef struct {
     float x[LINRNN_FEATURES]; //model
     float n[LINRNN_FEATURES]; //layer
     float h[LINRNN_FEATURES]; //model
+    float y[LINRNN_FEATURES]; //half_glu2
     float wide[LINRNN_WIDE]; //model,shared
 } linrnn_state;
 
@@ -148,12 +149,14 @@ static void linrnn_block(linrnn_state *s, int i) //model
     linrnn_standardize(s->x, s->n); //layer
     linrnn_recur(s, i, s->n, s->h); //layer
     linrnn_recur(s, i, s->x, s->h); //batch
+    memcpy(s->y, s->h, sizeof s->y); //half_glu2
     for (int k = 0; k < LINRNN_FEATURES; k++) //model
         s->h[k] = 0.5f * s->h[k] * (1.0f + erff(0.707106781f * s->h[k])); //model
     linrnn_linear(linrnn_W[i], linrnn_w[i], LINRNN_GATES, LINRNN_FEATURES, s->h, s->wide); //model
     for (int k = 0; k < LINRNN_FEATURES; k++) //model
         s->x[k] += s->wide[k] / (1.0f + expf(-s->wide[LINRNN_FEATURES + k])); //glu
         s->x[k] += s->h[k] / (1.0f + expf(-s->wide[k])); //half_glu
+        s->x[k] += s->y[k] / (1.0f + expf(-s->wide[k])); //half_glu2
 } //model
 
 void linrnn_reset(linrnn_state *state)
@@ -177,6 +180,8 @@ int linrnn_step(linrnn_state *state, const linrnn_input *input, float *output)
         state->x[k] += linrnn_table[(int)input[LINRNN_CHANNELS] * LINRNN_FEATURES + k]; //both
     for (int i = 0; i < LINRNN_BLOCKS; i++) //model
         linrnn_block(state, i); //model
+    linrnn_standardize(state->x, state->n); //last_layer
+    memcpy(state->x, state->n, sizeof state->x); //last_layer
     state->steps++; //mean
     for (int k = 0; k < LINRNN_FEATURES; k++) { //mean
         const float more = state->x[k] - state->lost[k], total = state->total[k] + more; //mean

@@ -16,7 +16,8 @@ from linrnn.fast.chunks import CoreWeights
 from linrnn.fast.encoder import Encoded, encode, without_padding
 from linrnn.model import Model
 from linrnn.norm import Moments
-from linrnn.pooling import pair
+from linrnn.parts import inputs as given
+from linrnn.parts.pooling import pair
 from linrnn.recurrence import backend
 from linrnn.util.errors import check_integer, wrong_value
 from linrnn.util.precision import full_precision
@@ -72,9 +73,9 @@ def _unsuitable(model: Model) -> str | None:
     if len({(type(core), core.recurrent_names, core.C.shape) for core in cores}) > 1:
         return "the blocks differ in their options, and the weights of all blocks are made at once"
     if model.config.norm != "batch":
-        return "only batch norm folds into the weights of a core, and the norm is 'layer'"
+        return f"only batch norm folds into the weights of a core, and the norm is {model.config.norm!r}"
     if model.config.mixing == "half_glu2":
-        return "the kernels keep gelu(core) only, and the value of 'half_glu2' is what the core gave"
+        return "the kernels keep gelu(core) only, and the value of 'half_glu2' is the output of the core"
     return None
 
 
@@ -128,8 +129,8 @@ class Accelerated(nn.Module):
             return model(inputs, lengths=lengths, resets=resets)  # type: ignore[no-any-return]
         pairs = model.config.documents == 2
         if pairs:
-            inputs, lengths = model.documents(inputs, lengths)
-        inputs, lengths, valid = model.checked(inputs, lengths)
+            inputs, lengths = given.documents(inputs, lengths)
+        inputs, lengths, valid = given.padded(model.config, inputs, lengths, weight)
         dtype = self._dtype()
         with full_precision(inputs.device):
             x = model.normalized(self._fused(encode(model.encoder, inputs, dtype), Batch(valid)), valid)
@@ -143,7 +144,7 @@ class Accelerated(nn.Module):
         if not packs(model) or resets is not None:
             lrus = "None, or a model of LRUs for one document, with pooling='mean' and without resets"
             raise wrong_value("packed_length", lrus, length)
-        inputs, lengths, _ = model.checked(inputs, lengths)
+        inputs, lengths, _ = given.padded(model.config, inputs, lengths, next(model.parameters()))
         packing.check(lengths, length, lengths is not None and backend.values_can_be_read(lengths))
         assert lengths is not None
         packed = packing.pack(inputs, lengths, length)
@@ -175,7 +176,7 @@ class Accelerated(nn.Module):
             encoded = without_padding(encoded, batch.valid)
             batch = batch if batch.segment is not None else batch._replace(segment=_segment(batch.valid))
         x = encoded.x
-        on_tensor_cores = chunks.on_tensor_cores(x.device, x.dtype)
+        on_tensor_cores = backend.on_tensor_cores(x.device, x.dtype)
         c = self.chunk or (chunks.chunk_size(x.shape[1], H, N, both) if on_tensor_cores else 1)
         if batch.offsets is not None:
             c = min(c, packing.ALIGNMENT)

@@ -49,15 +49,6 @@ def chunk_size(length: int, H: int, N: int, bidirectional: bool = False) -> int:
     return c
 
 
-def on_tensor_cores(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether extra FLOPs are cheaper than state traffic: on GPUs in half precision, and in float32 as TF32."""
-    if device.type != "cuda":
-        return False
-    if dtype == torch.float32:
-        return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
-    return dtype in (torch.bfloat16, torch.float16)
-
-
 def core_weights(layers: Sequence[LRU], c: int, dtype: torch.dtype) -> list[CoreWeights]:
     """The weights of layers with the same options, for products in `dtype`; n layers take as many operations as one.
 

@@ -58,7 +58,7 @@ def pack(inputs: Tensor, lengths: Tensor, length: int) -> PackedBatch:
         length: the steps of the row, at least `packed_length(lengths)`, a multiple of `ALIGNMENT`.
 
     A GPU scans the sequences in parallel, padding included, and begins with the first. So the longest come first, and
-    spare steps are distributed over all sequences, more to the shorter ones, so that no padding remains at the end.
+    spare steps are distributed over all sequences, more to shorter ones, so that no padding remains at the end.
     """
     batch, longest = inputs.shape[:2]
     order = lengths.argsort(descending=True, stable=True)

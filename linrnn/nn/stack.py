@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from linrnn.config import Mixing, Norm
+from linrnn.config import Mixing
 from linrnn.cores import CORES, Core
 from linrnn.cores.base import valid_mask
 from linrnn.model import Block, Model, ModelConfig, initialize
 from linrnn.nn.directions import BothDirections
+from linrnn.norm import Norm
 from linrnn.recurrence.op import STORAGE, carry_dtype
 from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
 from linrnn.util.precision import autocast_dtype
@@ -116,7 +117,10 @@ class Stack(nn.Module):
             if hx.dim() != input.dim():
                 raise wrong_value("hx", f"{input.dim()} dimensions, as the input", shape(hx))
         if input.dim() == 2:
-            y, state = self._run(input.unsqueeze(0), None if hx is None else hx.unsqueeze(1), None)
+            if hx is not None:
+                self._check_state(hx, None)
+                hx = hx.unsqueeze(1)
+            y, state = self._run(input.unsqueeze(0), hx, None)
             return y.squeeze(0), state.squeeze(1)
         if self.batch_first:
             return self._run(input, hx, None)
@@ -227,11 +231,13 @@ class Stack(nn.Module):
         if x.dtype != parameter.dtype and not (x.is_floating_point() and autocast_dtype(x.device)):
             raise wrong_type("input", f"{parameter.dtype}, as the parameters: input.to({parameter.dtype})", x.dtype)
 
-    def _check_state(self, hx: Tensor, batch: int) -> None:
+    def _check_state(self, hx: Tensor, batch: int | None) -> None:
+        """Raise an error unless `hx` is a state; without a batch, `batch` is None."""
         check_tensor("hx", hx)
-        parameter, expected = self.encoder.weight, self._state_shape(batch)
+        parameter, (rows, _, size) = self.encoder.weight, self._state_shape(batch or 0)
+        expected = (rows, size) if batch is None else (rows, batch, size)
         if hx.shape != expected:
-            layout = "(directions · num_layers, batch, numbers of a state)"
+            layout = f"(directions · num_layers, {'' if batch is None else 'batch, '}numbers of a state)"
             raise wrong_value("hx", f"shape {expected} {layout}, see initial_state", shape(hx))
         if hx.device != parameter.device:
             raise wrong_value("hx", f"a tensor on {parameter.device}, as the parameters", f"one on {hx.device}")

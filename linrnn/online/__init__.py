@@ -18,6 +18,7 @@ from torch import Tensor
 
 from linrnn.cores import LRU, Core
 from linrnn.model import Model
+from linrnn.parts.state import require_steps
 from linrnn.recurrence.planes import conj, multiply
 from linrnn.util.errors import check_classes, check_integer, check_tensor, shape, wrong_type, wrong_value
 from linrnn.util.types import checked
@@ -118,7 +119,7 @@ class Learner:
         if isinstance(model, Core):
             model._check_input("inputs", inputs, ("batch", "d_model"))
             return self._through(0, inputs)
-        model._require_streaming("Learner.step")
+        require_steps(model, "Learner.step")
         model.config.check_inputs(inputs, next(model.parameters()), batch_dims=1)
         x = model.encoder(inputs)
         for i, block in enumerate(model.blocks):
@@ -157,7 +158,7 @@ class _Traced(torch.autograd.Function):
 def _cores(model: Model | Core) -> list[Core]:
     if isinstance(model, Core):
         return [model]
-    model._require_streaming("Learner")
+    require_steps(model, "Learner")
     if model.config.pooling not in ("none", "last"):
         raise wrong_value("model", "pooling='none' or 'last': an output at every step", repr(model.config.pooling))
     return [block.core for block in model.blocks]

@@ -74,6 +74,20 @@ def values_can_be_read(x: Tensor) -> bool:
     return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
+def values_are_near(x: Tensor) -> bool:
+    """Whether Python can read the values of x without waiting for a GPU."""
+    return not x.is_cuda and values_can_be_read(x)
+
+
+def on_tensor_cores(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether extra FLOPs are cheaper than state traffic: on GPUs in half precision, and in float32 as TF32."""
+    if device.type != "cuda":
+        return False
+    if dtype == torch.float32:
+        return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
+    return dtype in (torch.bfloat16, torch.float16)
+
+
 def has_cudnn(device: torch.device) -> bool:
     """Whether PyTorch's RNN, GRU and LSTM are single kernels of cuDNN, or of MIOpen on AMD."""
     return device.type == "cuda"

@@ -55,8 +55,8 @@ def require_reverse_mode() -> None:
     silently."""
     if forward_mode():
         raise RuntimeError(
-            "forward-mode differentiation of a gradient: expected its forward pass to be inside as well, got one from "
-            "before, through an operator without tangents"
+            "forward-mode differentiation of a gradient: expected the forward pass in forward mode too, got an earlier "
+            "forward pass through an operator without tangents"
         )
 
 

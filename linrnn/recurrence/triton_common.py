@@ -1,7 +1,7 @@
-"""What both Triton kernels of the scan share: their task and result, device functions, and the sum over programs.
+"""Parts of both Triton kernels of the scan: their task and result, device functions, and the sum over programs.
 
 Memory holds, for each sequence and step, the real parts and then the imaginary parts; with two directions, the planes
-of the first and then the planes of the second direction, which separate programs scan the other way round. The link
+of the first and then the planes of the second direction, which separate programs scan in opposite directions. The link
 between two neighbouring steps is cut where the later step starts a new sequence.
 """
 

@@ -12,6 +12,8 @@ from linrnn.cores import LRU
 from linrnn.cores.base import Core
 from linrnn.fast.capture import Captured
 from linrnn.model import Model, ModelState
+from linrnn.norm import FOLDED
+from linrnn.parts.state import require_steps
 from linrnn.recurrence import backend
 from linrnn.recurrence.op import carry_dtype
 from linrnn.streaming import reference
@@ -47,7 +49,7 @@ class Stream:
     @checked
     def __init__(self, model: Model | Core, batch: int = 1, *, dtype: torch.dtype | None = None) -> None:
         if isinstance(model, Model):
-            model._require_streaming("Stream")
+            require_steps(model, "Stream")
         check_integer("batch", batch, 1)
         parameter = next(model.parameters())
         if dtype not in (None, parameter.dtype, *HALF):
@@ -145,7 +147,7 @@ class Stream:
     def refresh(self) -> None:
         """Copy the present weights of the model; the state does not change."""
         if isinstance(self.model, Model):
-            self.model._require_streaming("refresh")
+            require_steps(self.model, "refresh")
         if isinstance(self._weights, nn.Module):
             self._weights.load_state_dict(self.model.state_dict())
             return
@@ -166,6 +168,8 @@ def _kernels(model: Model | Core, batch: int, dtype: torch.dtype) -> ModuleType 
     """The module whose `stepper` or `layer_stepper` is the fastest here; None for the model's own step."""
     cores = [block.core for block in model.blocks] if isinstance(model, Model) else [model]
     if not cores or not all(isinstance(core, LRU) for core in cores):
+        return None
+    if isinstance(model, Model) and not all(isinstance(block.norm, FOLDED) for block in model.blocks):
         return None
     if isinstance(model, Model) and None not in (model.config.channels, model.config.vocabulary):
         return None  # the kernels read numbers or a token, not both

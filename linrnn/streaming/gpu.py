@@ -18,6 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from linrnn.recurrence.backend import captures
 from linrnn.recurrence.backend import dependent_launch as early
 from linrnn.streaming.reference import encode
 from linrnn.streaming.weights import Apart, fold_apart
@@ -103,7 +104,7 @@ def _tiles(
 
 def _shared_memory(device: torch.device) -> int:
     """The shared memory of a program in bytes; in the interpreter there is no limit."""
-    if device.type != "cuda":
+    if not captures(device):
         return SHARED
     return int(triton.runtime.driver.active.utils.get_device_properties(device.index or 0)["max_shared_mem"])
 

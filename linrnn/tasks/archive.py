@@ -44,7 +44,7 @@ def unpacked(path: Path, members: Sequence[str], name: str, progress: Progress =
             for done in unpack(file, path, members, folder):
                 progress(f"unpacking {path.name}", done, size)
         if not any(folder.iterdir()):
-            raise wrong_value(str(path), f"files like {' or '.join(members)}", "none of them")
+            raise wrong_value(str(path), f"files like {' or '.join(members)}", "none")
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -58,7 +58,7 @@ def _unpack_tar(file: IO[bytes], path: Path, members: Sequence[str], folder: Pat
         stream: Any = _Remembering(gzip.GzipFile(fileobj=file) if zipped else file)
         with tarfile.open(fileobj=stream, mode="r:") as archive:
             while (member := archive.next()) is not None:
-                archive.members = []  # type: ignore[attr-defined] # or it would keep hundreds of thousands
+                archive.members = []  # type: ignore[attr-defined] # a list of all members
                 if not member.isdir() and _wanted(member.name, members):
                     if not member.isreg():
                         raise _refused(f"{path}, {member.name}", "a plain file", "a link or a device")

@@ -254,8 +254,9 @@ class Task(Description):
 
         Args:
             inputs: floats (examples, length, channels), or (examples, length) for one channel; uint8 pixels (examples,
-                length, channels); integer tokens (examples, length); a list of sequences of different lengths; or the
-                path of a .npy file, which is mapped into memory. Other integers with channels are converted to floats.
+                length, channels), or images (examples, height, width, channels); integer tokens (examples, length); a
+                list of sequences of different lengths; or the path of a .npy file, which is mapped into memory. Other
+                integers with channels are converted to floats.
             targets: as in a `Split`; classes may be names. For language, None means each next token of the inputs.
             lengths: integers (examples,), the number of steps before the padding; None: no padding.
             kind: the kind of targets.
@@ -305,8 +306,8 @@ class Task(Description):
         train, validation, test = (Split(*part) for part in parts.splits)
         task = cls(
             name=name, train=train, validation=validation, test=test, period=period, source=source,
-            note=note or f"{kind} of {train.inputs.shape[1]:,} steps", options=dict(options or {}),
-            missing=parts.missing, **parts.fields,
+            note=note or f"{kind} of {train.inputs.shape[1]:,} steps", missing=parts.missing,
+            options={**(options or {}), **parts.options}, **parts.fields,
         )  # fmt: skip
         return task.as_changes() if relative else task
 
@@ -358,7 +359,7 @@ def _check_values(task: Task, name: str, split: Split) -> None:
 
 
 class Progress(Protocol):
-    """The progress of a long job: the name of the part, the amount done and the amount in all."""
+    """The progress of a long job: the name of the part, the amount done and the total amount."""
 
     def __call__(self, what: str, done: int, total: int) -> None: ...
 

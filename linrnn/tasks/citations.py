@@ -146,7 +146,7 @@ def _keys(pairs: Pairs) -> NDArray[np.int64]:
 
 
 def _documents(path: Path) -> tuple[dict[int, int], list[str]]:
-    """The number of each id, and the texts by number, as much of them as is used."""
+    """The number of each id, and the used part of each text, by number."""
     numbers: dict[int, int] = {}
     texts: list[str] = []
     for where, line in _lines(path):
@@ -173,7 +173,7 @@ def _citations(path: Path, numbers: dict[int, int]) -> Pairs:
         except (ValueError, KeyError):
             raise wrong_value(where, f"two ids of {DOCUMENTS}, separated by a tab", repr(line[:40])) from None
         if a == b:
-            raise wrong_value(where, "two papers", f"{line!r}, one that cites itself")
+            raise wrong_value(where, "two papers", f"{line!r}, a paper that cites itself")
         pairs.add((min(a, b), max(a, b)))
     return np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
 
@@ -188,7 +188,7 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
             try:
                 yield where, line.decode("utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
-                raise wrong_value(where, "text in UTF-8", f"bytes that are not ({error})") from error
+                raise wrong_value(where, "text in UTF-8", f"other bytes ({error})") from error
 
 
 SOURCE = Source(

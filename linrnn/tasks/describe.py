@@ -77,7 +77,7 @@ class Facts:
 def describe(data: Task | str | Path, **options: Any) -> Facts:
     """A task, or a file that `linrnn.tasks.files.open_data` can open with these options, in numbers.
 
-    Missing values of a file are counted, and are no error as in `open_data`.
+    Missing values of a file are counted; in `open_data` they are an error.
     """
     task = data if isinstance(data, Task) else open_to_look(data, **options)
     facts = tuple(_split(task, name, getattr(task, name)) for name in SPLITS)

@@ -32,7 +32,7 @@ def download(archive: Archive, progress: Progress = silent) -> Path:
         import pooch
     pooch.get_logger().setLevel("WARNING")
     folder().mkdir(parents=True, exist_ok=True)
-    busy = f"{archive.name}: expected to be the only process that downloads it, got another one, which is not done yet"
+    busy = f"{archive.name}: expected to be the only process that downloads it, got another process at work"
     with locked(folder() / f".{archive.name}.lock", busy, remove=True):
         return _retrieve(archive, _Resuming(archive, progress))
 
@@ -50,7 +50,7 @@ def _retrieve(archive: Archive, fetch: "_Resuming") -> Path:
         except (OSError, ValueError) as error:
             failures.append(f"{url}: {_reason(error)}")
     kept = fetch.part.stat().st_size if fetch.part.is_file() else 0
-    hint = f"; {kept:,} bytes are kept in {fetch.part}, and the same command goes on there" if kept else ""
+    hint = f"; {kept:,} bytes are kept in {fetch.part}, and the same command continues there" if kept else ""
     raise OSError(f"{archive.name}: could not be downloaded: {'; '.join(failures)}{hint}")
 
 
@@ -91,7 +91,7 @@ class _Resuming:
             if response.status_code != 206:
                 have = 0  # the server sends it from the start
             elif not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
-                raise ValueError(f"asked for what follows byte {have:,}, got {response.headers.get('Content-Range')}")
+                raise ValueError(f"asked for the bytes from {have:,} on, got {response.headers.get('Content-Range')}")
             self._append(response, have, total)
 
     def _append(self, response: "requests.Response", have: int, total: int | None) -> None:

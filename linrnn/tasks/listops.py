@@ -27,7 +27,7 @@ from linrnn.util.files import plain
 
 SIZES = (96_000, 2_000, 2_000)
 FRESH = (2_560_000, 2_000, 2_000)
-NOTE = "nested MIN, MAX, MED and SM of digits, 501 to 1,999 tokens: what do they come to?"
+NOTE = "nested MIN, MAX, MED and SM of digits, 501 to 1,999 tokens: what is the value?"
 
 TOGETHER = 32  # blocks of trees that a worker gets at once
 WORKERS = os.cpu_count() or 1
@@ -130,7 +130,7 @@ def _distinct(examples: Iterator[Example]) -> Iterator[Example]:
 
 def _grow_blocks(seed: int) -> Iterator[Example]:
     """Endless examples in the order of their blocks, which does not depend on the number of workers."""
-    from linrnn.tasks.generators import trees  # here, as it takes a while to load
+    from linrnn.tasks.generators import trees  # imported here, since it loads slowly
 
     with ThreadPoolExecutor(WORKERS) as pool:
         for first in itertools.count(step=TOGETHER):

@@ -43,7 +43,7 @@ def source(name: str, size: int) -> Source:
         examples=SIZES,
         bytes=sum(SIZES) * (size**2 + 8),
         origin="generated, or the Long Range Arena release",
-        licence="Apache 2.0 (the release); none needed for what is generated",
+        licence="Apache 2.0 (the release); none needed for generated images",
         archive=LRA_RELEASE,
         members=tuple(f"pathfinder{size}/{LEVEL}/{part}/*" for part in ("imgs", "metadata")),
         read=functools.partial(read, size),
@@ -54,7 +54,7 @@ def source(name: str, size: int) -> Source:
 
 def make(size: int, draft: Draft, sizes: tuple[int, int, int], seed: int, progress: Progress) -> None:
     """Generate the images, on all cores. The images of a split do not depend on the sizes of the other splits."""
-    from linrnn.tasks.generators import contours  # here, as it takes a while to load
+    from linrnn.tasks.generators import contours  # imported here, since it loads slowly
 
     blocks = []
     for number, (split, examples) in enumerate(zip(SPLITS, sizes, strict=True)):
@@ -154,7 +154,7 @@ def _images(entries: list[Entry], size: int, folder: Path, what: str, progress: 
             damaged += 1
             if damaged > min(DAMAGED, len(entries) // 100):
                 raise wrong_value(
-                    str(path), "a PNG image", f"one that is damaged, as {damaged - 1} before ({error})"
+                    str(path), "a PNG image", f"a damaged file, number {damaged} of its kind ({error})"
                 ) from error
         else:
             yield pixels.reshape(size**2, 1), label
@@ -178,7 +178,7 @@ def _pixels(path: Path, size: int) -> NDArray[np.uint8]:
                 raise _WrongSizeError(str(wrong_value(str(path), expected, "×".join(map(str, image.size)))))
             return np.asarray(image.convert("L"))
     except Image.DecompressionBombError as error:
-        raise _WrongSizeError(str(wrong_value(str(path), expected, f"far more: {error}"))) from error
+        raise _WrongSizeError(str(wrong_value(str(path), expected, f"many more: {error}"))) from error
 
 
 def _store(draft: Draft, split: str, size: int, examples: int, images: Iterator[Example]) -> None:

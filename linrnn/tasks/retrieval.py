@@ -88,11 +88,11 @@ def _texts(path: Path, targets: NDArray[np.int64], progress: Progress, what: str
 
 
 def _unquoted(field: bytes, where: str) -> str:
-    """A text without the quotes that such files have around texts that contain quotes."""
+    """A text without its outer quotes, which such files add to texts that contain quotes."""
     try:
         text = field.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise wrong_value(where, "text in UTF-8", f"bytes that are not ({error})") from error
+        raise wrong_value(where, "text in UTF-8", f"other bytes ({error})") from error
     if len(text) > 1 and text[0] == text[-1] == '"':
         return text[1:-1].replace('""', '"')
     return text

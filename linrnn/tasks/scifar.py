@@ -68,7 +68,7 @@ def _batch(path: Path, folder: Path) -> NDArray[np.uint8]:
         raise wrong_value(str(path), "a file of the CIFAR-10 binary version", "no file")
     records = np.fromfile(plain(path, folder), dtype=np.uint8)
     if len(records) == 0 or len(records) % RECORD:
-        raise wrong_value(str(path), f"records of {RECORD:,} bytes, whole ones", f"{len(records):,} bytes")
+        raise wrong_value(str(path), f"whole records of {RECORD:,} bytes", f"{len(records):,} bytes")
     records = records.reshape(-1, RECORD)
     if (worst := int(records[:, 0].max())) >= CLASSES:
         raise wrong_value(str(path), f"labels below {CLASSES}", worst)

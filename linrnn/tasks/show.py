@@ -26,13 +26,14 @@ CLASSES: dict[str, Sequence[str]] = {  # the names given by the authors of the d
     "pathx": ("two paths", "one path"),
 }
 WIDTH = 11.2  # inches, of 8 small or 4 large pictures in a row
+COLOURS = 4  # the largest number of channels of a pixel
 LARGE = 100  # pixels on a side
 CURVES = 8  # channels that are drawn
 POINTS = 4000  # of a curve that are drawn
 
 
 def choose(task: Task, split: Literal["train", "validation", "test"], count: int) -> NDArray[np.int64]:
-    """The numbers of some examples of a split, the same ones each time."""
+    """The numbers of some examples of a split, always the same."""
     if count < 1:
         raise wrong_value("examples", "at least 1", count)
     size = len(getattr(task, split))
@@ -77,9 +78,12 @@ def picture(task: Task, split: Literal["train", "validation", "test"], examples:
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for panel in panels:
         panel.set_axis_off()
+    colours = pixels.shape[2]
     for panel, example in zip(panels, examples, strict=False):
-        image = np.asarray(pixels[example]).reshape(*shape, -1)
-        panel.imshow(image if image.shape[2] == 3 else image[..., 0], cmap="gray", vmin=0, vmax=255)
+        image = np.asarray(pixels[example])  # with many channels, a step is a row of an image
+        if colours <= COLOURS:
+            image = image.reshape(*shape, colours)[..., : 3 if colours == 3 else 1]
+        panel.imshow(image, cmap="gray", vmin=0, vmax=255)
         panel.set_title(answer(task, split, example), fontsize=10)
     _save(figure, path)
 

@@ -40,7 +40,7 @@ def root() -> Path:
 
 
 def folder(name: str) -> Path:
-    """Where a task is kept; one that was being replaced when the job was killed is still there, aside."""
+    """The folder of a task; after a job was killed while it replaced the task, the folder of the previous task."""
     place, aside = root() / name, _aside(name)
     return aside if aside.is_dir() and not place.exists() else place
 
@@ -58,7 +58,7 @@ def load(name: str) -> Task:
 def writing(name: str) -> Iterator[None]:
     """Context manager that keeps other processes from making, importing or downloading the task of this name."""
     root().mkdir(parents=True, exist_ok=True)
-    busy = f"{name}: expected to be the only process that makes or imports it, got another one, which is not done yet"
+    busy = f"{name}: expected to be the only process that makes or imports it, got another process at work"
     with locked(root() / f".{name}.lock", busy, remove=True):
         yield
 
@@ -179,7 +179,7 @@ class Draft:
             files[path.name] = {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}
         text = json.dumps({"task": {"name": self.name, **description}, "files": files}, indent=2, ensure_ascii=False)
         write(self.folder / DESCRIPTION, text.encode())
-        for part in parts(self.folder):  # of writes that were killed
+        for part in parts(self.folder):  # of killed writes
             part.unlink()
         _open(self.name, self.folder)
         place, aside = root() / self.name, _aside(self.name)
@@ -238,7 +238,7 @@ def _describe(name: str, place: Path) -> dict[str, Any]:
     try:
         _check(description)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise wrong_value(str(path), "the description of a task", f"one that is damaged ({error})") from error
+        raise wrong_value(str(path), "the description of a task", f"a damaged file ({error})") from error
     return description
 
 
@@ -259,10 +259,10 @@ def _map(path: Path, mode: Literal["c", "r+"] = "c") -> NDArray[Any]:
     """An array mapped copy-on-write: it is never written back, and PyTorch takes it without a copy. Python objects are
     an error."""
     try:
-        with np.errstate(over="ignore"):  # in the size of an absurd shape
+        with np.errstate(over="ignore"):  # the size of an absurd shape overflows
             array: NDArray[Any] = np.lib.format.open_memmap(plain(path), mode=mode)
     except FAULTS as error:
-        raise wrong_value(str(path), "a NumPy array", f"none, or one that is damaged ({error})") from error
+        raise wrong_value(str(path), "a NumPy array", f"no array, or a damaged array ({error})") from error
     return array
 
 

@@ -1,4 +1,7 @@
-"""AdamW in one kernel for all parameters; PyTorch uses several kernels, which take longer."""
+"""AdamW in one kernel for all parameters, where PyTorch uses three.
+
+On an H200 it saves 60 to 90 µs of a step (results/bench/timeline.json): 3% on ListOps and Pathfinder, 1% on sCIFAR.
+"""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -18,8 +21,8 @@ class Update(NamedTuple):
     grad: Tensor
     m: Tensor  # mean of gradients
     v: Tensor  # mean of their squares
-    step: Tensor  # how many there were, on the device
-    group: dict[str, Any]  # with the rate, on the device
+    step: Tensor  # the number of steps so far, on the device
+    group: dict[str, Any]  # the settings of the parameter group; the rate is on the device
 
 
 class AdamW(torch.optim.AdamW):
@@ -54,7 +57,7 @@ class AdamW(torch.optim.AdamW):
     def _to_device(self, table: Tensor, device: torch.device) -> Tensor:
         """A captured step copies the table at every replay, from pinned memory that stays allocated; memory cannot be
         pinned during the capture."""
-        if device.type == "cpu":
+        if not backend.captures(device):
             return table
         ready = self._spare is not None and self._spare.shape == table.shape
         if not torch.cuda.is_current_stream_capturing():
@@ -62,7 +65,7 @@ class AdamW(torch.optim.AdamW):
                 self._spare = torch.empty_like(table, pin_memory=True)
             return table.to(device, non_blocking=True)
         if self._spare is None or not ready:
-            raise RuntimeError("step: expected a step before one is captured, with as many gradients; got none")
+            raise RuntimeError("step: expected a step with the same gradients before the capture, got none")
         table, self._spare = self._spare.copy_(table), None
         self._captured = (*self._captured, table)
         return table.to(device, non_blocking=True)

@@ -113,7 +113,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         else:
             right = known in (None, sha256(tensors))  # None: written before there were checksums
         if not right:
-            raise _damaged(path, "its checksum is another")
+            raise _damaged(path, "its checksum differs")
         _progress(path, metadata)
         return tensors, metadata
 

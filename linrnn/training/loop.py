@@ -17,6 +17,7 @@ from linrnn import objectives, tasks
 from linrnn.model import Model
 from linrnn.objectives import Metric, Objective, Options
 from linrnn.recipes import Recipe, Suggestion, Training
+from linrnn.recurrence import backend
 from linrnn.tasks.base import Task
 from linrnn.training import augment, checkpoint
 from linrnn.training.about import about_run
@@ -167,7 +168,8 @@ def _train(
     group.part(batches[0])  # an error here leaves no folder behind
     few = _few(examples, Batches(len(examples), training.batch_size, training.seed, device))
     quiet, tensorboard = settings.quiet or not group.first, settings.tensorboard and group.first
-    with waiting("compiling for the GPU, a minute or so", quiet=quiet or device.type != "cuda" or not settings.compile):
+    compiles = settings.compile and backend.captures(device)
+    with waiting("compiling for the GPU, a minute or so", quiet=quiet or not compiles):
         advance, predict = steps_of(
             model,
             optimizer,
@@ -221,7 +223,7 @@ def _train(
                 progress.stale = group.of_first(progress.stale)
             if not at_end:
                 stop = InterruptedRun if group.any(stopping) else TimeIsUp
-                raise stop(f"stopped after step {progress.step:,}; go on with: linrnn train --resume {run.folder}")
+                raise stop(f"stopped after step {progress.step:,}; continue with: linrnn train --resume {run.folder}")
     if group.first:
         _finish(run, recipe, task, objective, model, predict, progress, device, settings.precision_on(device))
     group.wait()
@@ -346,7 +348,7 @@ def _finish(
 
 
 def _complete(run: Run) -> None:
-    """Draw the pictures that a run lacks which was killed after its summary, and remove what the kill left."""
+    """Draw the missing pictures of a run that was killed after its summary, and remove the files of the kill."""
     from linrnn.training import pictures
 
     run.tidy()

@@ -7,6 +7,7 @@ from torch import nn
 
 from linrnn.model import Model
 from linrnn.recipes import Training
+from linrnn.recurrence import backend
 from linrnn.training.adamw import AdamW
 
 LOWEST_RATE = 1e-7
@@ -25,7 +26,7 @@ def make_optimizer(model: Model, training: Training) -> AdamW:
     device = next(model.parameters()).device
     for group in groups:
         group["lr"] = torch.tensor(0.0, device=device)
-    return AdamW(groups, fused=True, capturable=device.type == "cuda")
+    return AdamW(groups, fused=True, capturable=backend.captures(device))
 
 
 def set_rate(optimizer: torch.optim.Optimizer, training: Training, step: int) -> float:

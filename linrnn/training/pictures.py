@@ -25,6 +25,8 @@ def curve(run: Run, metric: Metric) -> None:
     figure, ((left,),) = style.subplots(1, 1, width=7, height=3.9)
     losses = {name: [record.get(key, math.nan) for record in records] for name, key in LOSSES.items()}
     for name, line in zip(losses, ("-", ":"), strict=True):
+        if not any(map(math.isfinite, losses[name])):  # early versions did not record the loss on validation
+            continue
         left.plot(steps, losses[name], color=style.RED, linestyle=line, marker=".", label=f"loss, {name}")
     left.set(xlabel="step", ylabel="loss", title=_title(run))
     finite, top = _finite([*losses["training"], *losses["validation"]]), 1.5 * max(_finite(losses["training"])) or 1

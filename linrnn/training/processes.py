@@ -37,7 +37,7 @@ class Processes:
             raise wrong_value("device", "cpu, cuda or cuda:0", repr(wanted))
         gpus = torch.cuda.device_count()
         if device.type == "cuda" and (device.index or 0) >= gpus:
-            raise wrong_value("device", "one that is here", f"{wanted}, but there {_count(gpus)}")
+            raise wrong_value("device", "a device of this machine", f"{wanted}, but there {_count(gpus)}")
         if device.type == "cuda" and self.count > 1:
             device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         if device.type == "cuda" and device.index is not None:

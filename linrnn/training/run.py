@@ -71,13 +71,16 @@ class Run:
         return run
 
     def check_new(self) -> None:
+        above = next((path for path in self.folder.parents if path.exists()), None)
+        if above is not None and not above.is_dir():
+            raise ValueError(f"out: expected a new or empty folder, got {self.folder}, where {above} is a file")
         if not self.folder.exists() or self._begun():
             return
         if not self.folder.is_dir() or any(self.folder.glob("[!.]*")):
             raise self._taken()
 
     def _begun(self) -> bool:
-        """Whether all that is here is the run.json of a `create` that was killed."""
+        """Whether the folder holds only the run.json of a `create` that was killed."""
         try:
             about = self.about if [path.name for path in self.folder.glob("[!.]*")] == [ABOUT] else None
         except ValueError:
@@ -86,13 +89,13 @@ class Run:
 
     def _taken(self) -> ValueError:
         return ValueError(
-            f"out: expected a new or empty folder, got {self.folder}, which holds something; --resume goes on"
+            f"out: expected a new or empty folder, got {self.folder}, which holds something; --resume continues"
         )
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Context manager that keeps other processes from training this run; the lock ends with this process."""
-        with locked(self.folder / CONFIG, f"run: expected one that nobody trains now, got {self.folder}"):
+        with locked(self.folder / CONFIG, f"run: expected a run that no other process trains, got {self.folder}"):
             yield
 
     @property
@@ -126,7 +129,9 @@ class Run:
         """The task without its examples: classes, vocabulary, normalization and kind of targets."""
         about = self.about
         if about is None:
-            return tasks.load(self.recipe.task)
+            if (name := self.recipe.task) not in tasks.TASKS:
+                raise ValueError(f"{self.folder / ABOUT}: expected the description of the task {name!r}, got no file")
+            return tasks.load(name)
         try:
             return Description.restore(about["task"])
         except (KeyError, TypeError, ValueError) as error:
@@ -156,7 +161,7 @@ class Run:
         """
         task, description = self._read(data), self.description
         if (what := difference(task, description)) is not None:
-            raise ValueError(f"data: expected examples like those of {self.folder}, got {what}")
+            raise ValueError(f"data: expected examples like the examples of {self.folder}, got {what}")
         return normalized_as(task, description)
 
     def same_task(self, task: Task | None = None, data: str | os.PathLike[str] | None = None) -> Task:

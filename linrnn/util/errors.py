@@ -46,7 +46,7 @@ def check_integer(argument: str, came: object, least: int, most: int = LARGEST) 
 
 
 def check_classes(argument: str, came: Tensor, classes: int) -> None:
-    """Raise ValueError unless integers are from 0 to below `classes`. Only on a CPU: on a GPU looking costs time."""
+    """Raise ValueError unless integers are from 0 to below `classes`. Only a CPU checks, since it is fast there."""
     if came.device.type != "cpu" or torch.compiler.is_compiling() or not came.numel():
         return
     low, high = (int(x) for x in came.aminmax())

@@ -123,7 +123,7 @@ def read_json(path: Path, expected: str) -> dict[str, Any]:
             data = plain(path).read_bytes()
         return json_object(data)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: expected {expected}, got one that is damaged ({error})") from error
+        raise ValueError(f"{path}: expected {expected}, got a damaged file ({error})") from error
 
 
 def json_object(text: bytes | str) -> dict[str, Any]:

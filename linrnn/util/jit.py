@@ -30,8 +30,8 @@ def jit(function: F, **options: Any) -> F:
 @functools.cache
 def _warn() -> None:
     warnings.warn(
-        "no folder for compiled kernels is writable, so each process compiles them again, for some seconds: set "
-        "NUMBA_CACHE_DIR to a writable folder",
+        "no folder for compiled kernels is writable, so each process compiles them again in a few seconds: "
+        "set NUMBA_CACHE_DIR to a writable folder",
         stacklevel=3,
     )
 

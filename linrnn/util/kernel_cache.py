@@ -36,6 +36,6 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
             came = f"{type(error).__name__}: {error}"
             warnings.warn(
                 f"expected whole files of compiled kernels in {self.cache_path}, and room for them, got {came}; "
-                "this process compiles the kernels itself, for some seconds",
+                "this process compiles the kernels itself in a few seconds",
                 stacklevel=2,
             )

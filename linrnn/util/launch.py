@@ -1,4 +1,4 @@
-"""What all Triton kernels share: the options of a launch, the current device, and stable names."""
+"""The options of a launch, the current device and stable cache keys, for all Triton kernels."""
 
 import contextlib
 from typing import Any

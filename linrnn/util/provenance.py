@@ -45,7 +45,7 @@ def version_line() -> str:
 def commit() -> str | None:
     """The commit of the checkout that linrnn runs from; None for other installations.
 
-    The first call decides: the checkout may change while a job runs, and the job's record makes it dirty.
+    The result of the first call is kept, since the checkout may change while a job runs.
     """
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():

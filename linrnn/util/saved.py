@@ -63,7 +63,7 @@ def read_model(folder: str | os.PathLike[str], build: Callable[[dict[str, Any]],
         _share(model, shared)
     except (TypeError, ValueError, KeyError) as error:
         raise ValueError(
-            f"folder: expected a model's config in {folder / CONFIG}, got one that fits none: {error}"
+            f"folder: expected a model's config in {folder / CONFIG}, got values that fit no model: {error}"
         ) from error
     except RuntimeError as error:
         raise ValueError(f"folder: expected the weights of {CONFIG} in {folder / WEIGHTS}: {error}") from error
@@ -142,7 +142,9 @@ def _read_config(path: Path) -> dict[str, Any]:
     try:
         return read_json(path, "JSON")
     except ValueError as error:
-        raise ValueError(f"folder: expected a model's config in {path}, got one that fits none: {error}") from error
+        raise ValueError(
+            f"folder: expected a model's config in {path}, got values that fit no model: {error}"
+        ) from error
 
 
 def _digest(path: Path) -> str:

@@ -1,9 +1,9 @@
 """PyTorch's threads on a machine with other work: how they wait, and how many compute a small step.
 
-By default OpenMP's threads spin for some 15 ms when they wait for each other. Where cores are shared, a spinning thread
-can take the core of the thread that it waits for, and a step takes up to 150 times as long. So `import linrnn` sets
-OMP_WAIT_POLICY=PASSIVE, which PyTorch reads when it is loaded; `spin_less` is for programs that load it first. Threads
-that sleep take longer to wake up, so that small steps are faster in one thread.
+By default OpenMP's threads spin for about 15 ms when they wait for each other. Where cores are shared, a spinning
+thread can take the core of the thread that it waits for, and a step takes up to 150 times as long. So `import linrnn`
+sets OMP_WAIT_POLICY=PASSIVE, which PyTorch reads when it is loaded; `spin_less` is for programs that load it first.
+Threads that sleep take longer to wake up, so that small steps are faster in one thread.
 """
 
 import ctypes
@@ -44,7 +44,7 @@ def team() -> Any:
 
 @functools.cache
 def spin_less() -> None:
-    """Let OpenMP's threads spin for some 0.05 ms only.
+    """Let OpenMP's threads spin for about 0.05 ms only.
 
     GNU's library does so where it has more threads than cores: two more are started here, which sleep.
     """

@@ -19,7 +19,7 @@ from linrnn.util.errors import wrong_type, wrong_value
 F = TypeVar("F", bound=Callable[..., Any])
 PLAIN = (int, float, complex, str, bytes, list, tuple, dict, type, NoneType, np.generic, torch.dtype, torch.device)
 MANY = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-OBJECTS = 5_000  # bytes of a module beside its tensors, about
+OBJECTS = 5_000  # the approximate bytes of a module without its tensors
 WORDS = {
     int: "an integer",
     float: "a number",
@@ -33,7 +33,7 @@ WORDS = {
 def fits(value: object, hint: Any, *, exact: bool = True) -> bool:
     """Whether a value is of an annotated type; integers pass for floats, booleans for nothing else.
 
-    Without `exact` any text passes for a choice of texts: which of them, the function itself checks.
+    Without `exact` any text passes for a choice of texts, since the function itself checks the text.
     """
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Literal:
@@ -111,7 +111,7 @@ def check_device_is_here(device: torch.device | str | int | None) -> None:
 
 @contextmanager
 def allocating(sizes: Mapping[str, object]) -> Iterator[None]:
-    """Where an allocation fails in here, a ValueError names the largest of the sizes and the bytes it asks for."""
+    """Context manager in which a failed allocation is a ValueError with the largest size and its bytes."""
     try:
         yield
     except (RuntimeError, MemoryError, TypeError, ValueError) as error:
@@ -124,7 +124,7 @@ def allocating(sizes: Mapping[str, object]) -> Iterator[None]:
 
 
 def repeated(make: Callable[[], torch.nn.Module], name: str, number: int) -> Iterator[torch.nn.Module]:
-    """A number of modules, made one after the other; a ValueError after the first where the memory cannot hold them."""
+    """Make modules one after the other; a ValueError after the first module if the memory cannot hold all modules."""
     memory = _memory()
     for i in range(number):
         module = make()
@@ -137,12 +137,12 @@ def repeated(make: Callable[[], torch.nn.Module], name: str, number: int) -> Ite
 
 
 def too_large(name: str, size: int, asked: str) -> ValueError:
-    """The error for a size that asks for so many bytes."""
+    """The error for a size that asks for more bytes than there are."""
     return wrong_value(name, "a size that fits into memory", f"{size:,}, which asks for {asked}")
 
 
 def brief(value: object) -> str:
-    """A value as text of one line; of an object its class."""
+    """A value as text of one line; for an object the name of its class."""
     text = " ".join(f"{value!r}".split()) if isinstance(value, PLAIN) else type(value).__name__
     return text if len(text) < 80 else f"{text[:76]} ..."
 

@@ -19,8 +19,10 @@ from linrnn.training.overrides import override
 from tests.cores.test_own_core import Average
 from tests.training.helpers import environment
 
-DOCS = (Path(__file__).parents[2] / "docs" / "guide" / "cores.md").read_text()
-(CORE,) = re.findall(r"^```python\n(.*?)^```", DOCS, re.DOTALL | re.MULTILINE)  # the core that the docs show
+DOCS = Path(__file__).parents[2] / "docs" / "guide" / "cores.md"
+if not DOCS.exists():
+    pytest.skip("only a checkout has the docs", allow_module_level=True)
+(CORE,) = re.findall(r"^```python\n(.*?)^```", DOCS.read_text(), re.DOTALL | re.MULTILINE)  # the core of the guide
 MODULE = (
     CORE
     + """

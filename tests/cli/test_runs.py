@@ -123,6 +123,18 @@ def test_compare(folder: Path, tmp_path: Path) -> None:
     assert "cannot be read" in result.stderr
 
 
+def test_folders_that_are_no_runs(tmp_path: Path) -> None:
+    """A damaged recipe, and checkpoints without a recipe, are named; the folder of a model is no run."""
+    for name, config in (("broken", "{"), ("part", '{"task": "recall"}'), ("model", '{"d_model": 3}')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(config)
+    (tmp_path / "lost" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "lost" / "checkpoints" / "step-000000001.safetensors").touch()
+    lines = linrnn("runs", tmp_path).stderr.splitlines()
+    assert [line.split()[1] for line in lines] == ["broken", "lost", "part"]
+    assert all("cannot be read: " in line for line in lines)
+
+
 def test_compare_folders_that_hold_runs(folder: Path) -> None:
     assert cells(linrnn("compare", folder).stdout) == cells(linrnn("compare", *sorted(folder.iterdir())).stdout)
 

@@ -52,4 +52,4 @@ def test_the_exit_status_says_call_again(tmp_path: Path) -> None:
     came = run_command("train", "tiny", "--quiet", "--minutes", "0.00001", "--out", tmp_path / "run")
     assert came.returncode == 75
     assert came.stderr.count("\n") == 1
-    assert f"go on with: linrnn train --resume {tmp_path / 'run'}" in came.stderr.replace("\n", "")
+    assert f"continue with: linrnn train --resume {tmp_path / 'run'}" in came.stderr.replace("\n", "")

@@ -21,6 +21,7 @@ if not DOCS.exists():
 WORDS = 1_500
 PUBLIC = (
     "linrnn",
+    "linrnn.agents",
     "linrnn.export",
     "linrnn.fast",
     "linrnn.nn",
@@ -117,12 +118,51 @@ def test_a_page_is_short(page: Path) -> None:
 
 
 def test_the_reference_has_every_public_name_once() -> None:
-    pages = [line for path in (DOCS / "reference").glob("*.md") for line in path.read_text().splitlines()]
-    listed = [line.removeprefix("::: ") for line in pages if line.startswith("::: ")]
+    listed = [name for name in reference() if not name.startswith("linrnn.agents.torchrl")]  # needs torchrl
     assert len(listed) == len(set(listed))
     objects = {id(resolve(name)) for name in listed}
+    assert id(None) not in objects
     missing = [name for module in PUBLIC for name in public(module) if id(resolve(name)) not in objects]
     assert missing == []
+
+
+def test_the_reference_has_every_name_that_the_docs_use() -> None:
+    """A function or class that a page names by its full name is public, and its public attributes are with it."""
+    documented = {id(resolve(name)) for name in reference()}
+    for page in [ROOT / "README.md", *PAGES]:
+        for name in set(re.findall(r"\blinrnn(?:\.[A-Za-z_]\w*)+", page.read_text())):
+            found = [resolve(part) for part in prefixes(name)]
+            things = [value for value in found if value is not None and is_documented(value)]
+            assert not things or any(id(value) in documented for value in things), f"{page.name}: {name}"
+
+
+def test_the_reference_names_all_of_linrnn_on_its_first_page() -> None:
+    listed = (DOCS / "reference" / "index.md").read_text()
+    for name in importlib.import_module("linrnn").__all__:
+        assert re.search(rf"`{name}[`.]", listed) or f"`linrnn.{name}" in listed, name
+
+
+def test_every_page_of_the_guide_is_one_click_from_the_front_pages() -> None:
+    """The README may leave out examples; the first page of the site links all pages."""
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    titles = {path: title for title, path in re.findall(r"- (.*): (guide/\S+\.md)$", navigation, re.MULTILINE)}
+    assert len(titles) >= 10
+    readme, index = (ROOT / "README.md").read_text(), (DOCS / "index.md").read_text()
+    assert [path for path in titles if f"]({path}" not in index] == []
+    questions = [path for path, title in titles.items() if not title.startswith('"Example')]
+    assert [path for path in questions if f"](docs/{path}" not in readme] == []
+
+
+def reference() -> list[str]:
+    """The names on the pages of the reference."""
+    lines = [line for path in (DOCS / "reference").glob("*.md") for line in path.read_text().splitlines()]
+    return [line.removeprefix("::: ") for line in lines if line.startswith("::: ")]
+
+
+def prefixes(name: str) -> list[str]:
+    """`linrnn.Run`, `linrnn.Run.open` for the second name."""
+    parts = name.split(".")
+    return [".".join(parts[:n]) for n in range(2, len(parts) + 1)]
 
 
 def public(module: str) -> list[str]:
@@ -141,6 +181,9 @@ def is_documented(value: object) -> bool:
 
 
 def resolve(name: str) -> object:
-    """The object of a dotted name."""
+    """The object of a dotted name; None if there is none."""
     module, _, attribute = name.rpartition(".")
-    return getattr(importlib.import_module(module), attribute)
+    try:
+        return getattr(importlib.import_module(module), attribute, None)
+    except ImportError:
+        return None

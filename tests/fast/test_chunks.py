@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import linrnn
-from linrnn.fast.chunks import chunk_size, core_weights, on_tensor_cores
+from linrnn.fast.chunks import chunk_size, core_weights
 from linrnn.fast.fold import Folded, apply, fold, two_products
+from linrnn.recurrence import backend
 from linrnn.spectrum import LRUParameterization
 from tests.helpers import Operations, gradients, oracle, relative_error
 
@@ -194,10 +195,10 @@ def test_both_directions_go_over_chunks_up_to_more_width() -> None:
 def test_where_tensor_cores_multiply(tf32: None) -> None:
     gpu = torch.device("cuda")
     dtypes = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
-    assert [on_tensor_cores(gpu, dtype) for dtype in dtypes] == [True, True, True, False]
+    assert [backend.on_tensor_cores(gpu, dtype) for dtype in dtypes] == [True, True, True, False]
     torch.set_float32_matmul_precision("highest")
-    assert not on_tensor_cores(gpu, torch.float32)
-    assert not on_tensor_cores(torch.device("cpu"), torch.bfloat16)
+    assert not backend.on_tensor_cores(gpu, torch.float32)
+    assert not backend.on_tensor_cores(torch.device("cpu"), torch.bfloat16)
 
 
 @pytest.mark.gpu

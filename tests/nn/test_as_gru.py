@@ -238,6 +238,7 @@ def test_errors_of_the_constructor(arguments: dict[str, Any], error: type[Except
         (ONE, torch.zeros(1, 2, 4), ValueError, r"hx: expected shape \(2, 2, 4\)"),
         (ONE, torch.zeros(2, 4), ValueError, r"hx: expected 3 dimensions"),
         (ONE[0], torch.zeros(2, 1, 4), ValueError, r"hx: expected 2 dimensions"),
+        (ONE[0], torch.zeros(2, 5), ValueError, r"hx: expected shape \(2, 4\) .*got \(2, 5\)"),
         (ONE, torch.zeros(2, 2, 4).double(), TypeError, "hx: expected torch.float32"),
         (ONE, torch.zeros(2, 2, 4).long(), TypeError, "hx"),
         (ONE, torch.zeros(2, 2, 4, device="meta"), ValueError, "hx: expected a tensor on cpu"),

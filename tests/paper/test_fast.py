@@ -35,7 +35,7 @@ def test_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     """Other changes go on top, and a recipe that no run has set says so."""
     recipe = choose("text", None, None, ["training.steps=7"], {}, True).recipe
     assert (recipe.training.steps, recipe.training.ema) == (7, 0.999)
-    assert "is a guess" in capsys.readouterr().err
+    assert "is an estimate" in capsys.readouterr().err
     for task in ("recall", "tiny"):
         came = CliRunner().invoke(app, ["train", task, "--fast"])
         assert isinstance(came.exception, ValueError)

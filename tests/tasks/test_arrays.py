@@ -86,6 +86,13 @@ def test_pixels_are_normalized_between_0_and_1() -> None:
     np.testing.assert_allclose(task.std or (), (PIXELS[:16] / 255).std((0, 1)))
 
 
+def test_images_are_read_pixel_by_pixel() -> None:
+    images = RNG.integers(0, 256, (20, 3, 2, 3), dtype=np.uint8)
+    task = Task.from_arrays(images, CLASSES, kind="classification", by_time=True)
+    np.testing.assert_array_equal(every(task, "inputs"), images.reshape(20, 6, 3))
+    assert every(task, "inputs")[4, 5].tolist() == images[4, 2, 1].tolist()
+
+
 @pytest.mark.parametrize("dtype", ["i2", "i4", "i8", "u2", "?"])
 def test_integers_with_channels_are_numbers(dtype: str) -> None:
     whole = (np.abs(FLOATS) * 100).astype(dtype)
@@ -353,7 +360,7 @@ MISTAKES: list[Any] = [
     ({"inputs": FLOATS, "channels": "xy"}, ValueError, "channels: expected a name for each of 3 channels"),
     ({"inputs": FLOATS.astype(str)}, TypeError, "inputs: expected numbers: .*, got text, such as '3.2"),
     ({"inputs": FLOATS.astype(object)}, TypeError, "inputs: expected an array of numbers, got .* Python objects"),
-    ({"inputs": FLOATS.astype(complex)}, TypeError, "inputs: expected an array .* got one of dtype complex128"),
+    ({"inputs": FLOATS.astype(complex)}, TypeError, "inputs: expected an array .* got an array of dtype complex128"),
     ({"inputs": -TOKENS}, ValueError, r"inputs: expected ids from 0, got -\d+ at .* measurements become floats"),
     ({"inputs": FLOATS[0, 0]}, ValueError, r"inputs: .* got float32 of shape \(3,\)"),
     ({"inputs": FLOATS[:0], "targets": CLASSES[:0]}, ValueError, "inputs: expected at least one example"),

@@ -197,7 +197,7 @@ def test_a_damaged_paper_is_an_error_that_names_the_line(folder: Path, text: str
         ("17\t27\t37", r"expected two ids of docs\.jsonl"),
         ("17\tx", r"expected two ids of docs\.jsonl"),
         ("17\t18", r"expected two ids of docs\.jsonl"),
-        ("17\t17", "expected two papers, got .*, one that cites itself"),
+        ("17\t17", "expected two papers, got .*, a paper that cites itself"),
     ],
     ids=["one", "three", "no_number", "unknown", "itself"],
 )

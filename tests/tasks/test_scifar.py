@@ -111,7 +111,7 @@ def test_what_a_model_needs_to_know(batches: Path) -> None:
 def test_a_truncated_file_is_an_error_that_names_it(batches: Path, name: str, keep: int) -> None:
     path = batches / "cifar-10-batches-bin" / name
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(ValueError, match=rf"{name}: expected records of 3,073 bytes, whole ones, got {keep:,} bytes"):
+    with pytest.raises(ValueError, match=rf"{name}: expected whole records of 3,073 bytes, got {keep:,} bytes"):
         import_from(batches)
     with pytest.raises(FileNotFoundError):
         tasks.load("scifar")

@@ -61,6 +61,15 @@ def test_a_sequence_that_is_no_square_is_one_row(tmp_path: Path) -> None:
     assert 0 < height < width
 
 
+def test_a_step_of_many_pixels_is_a_row(tmp_path: Path) -> None:
+    """The left half 100, the right half 200."""
+    inputs = np.repeat(np.array([100, 200], np.uint8), 5).reshape(1, 1, 10).repeat(8, 1)
+    pixels = draw(task(inputs, channels=10), tmp_path / "it.png", 1)
+    columns = {level: np.flatnonzero((pixels == level).all(-1).sum(0) > 50) for level in (100, 200)}
+    assert min(map(len, columns.values())) > 20
+    assert columns[100].max() < columns[200].min()
+
+
 @pytest.mark.parametrize("count", [1, 8, 9, 20])
 def test_pictures_of_any_number_are_drawn(tmp_path: Path, count: int) -> None:
     inputs = np.full((count, 16, 1), 100, np.uint8)

@@ -230,9 +230,7 @@ def test_a_damaged_description_is_named(data: Path, damage: Callable[[Path], Non
     make()
     damage(data / "toy" / "task.json")
     for ask in (store.load, store.verify, store.describe):
-        with pytest.raises(
-            ValueError, match=r"task\.json: expected the description of a task, got one that is damaged"
-        ):
+        with pytest.raises(ValueError, match=r"task\.json: expected the description of a task, got a damaged file"):
             ask("toy")
 
 

@@ -377,7 +377,7 @@ def test_a_name_for_a_recipe(tmp_path: Path) -> None:
 
 def test_a_folder_that_holds_something(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"out: expected a new or empty folder.*--resume goes on"):
+    with pytest.raises(ValueError, match=r"out: expected a new or empty folder.*--resume continues"):
         train_tiny(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 

@@ -219,6 +219,11 @@ def test_suggestions_suit_the_task() -> None:
     assert long.model.options["max_phase"] < small.model.options["max_phase"]
     assert small.model.dropout > large.model.dropout
     assert small.training.batch_size <= 32
+    tokens = np.random.default_rng(0).integers(0, 9, (600, 300))
+    text = recipes.suggest(Task.from_arrays(tokens, kind="language")).recipe.model
+    one = recipes.suggest(Task.from_arrays(tokens, tokens[:, 0], kind="classification")).recipe.model
+    assert text.dropout < one.dropout, "a text has a target at each step"
+    assert text.options["r_min"] < one.options["r_min"]
 
 
 def test_bad_input_leaves_no_folder(tmp_path: Path) -> None:
@@ -277,7 +282,9 @@ def test_data_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         inputs=np.zeros((50, 6, 2), np.float32) + np.arange(6)[:, None],
         targets=np.linspace(0, 1, 50),
     )
-    with pytest.raises(ValueError, match=r"data: expected examples like those of .*, got channels=2 in place of 1"):
+    with pytest.raises(
+        ValueError, match=r"data: expected examples like the examples of .*, got channels=2 in place of 1"
+    ):
         run.task(tmp_path / "wide.npz")
     whole = train(own.recipe(task), tmp_path / "whole", QUIET, task=task)
     assert_same_end(resume(run.folder, QUIET, data=tmp_path / "elsewhere.npz"), whole)

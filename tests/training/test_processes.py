@@ -40,7 +40,7 @@ def test_a_gpu_with_a_number_becomes_the_current_one(monkeypatch: pytest.MonkeyP
     assert Processes().device("cuda:1") == current.pop() == torch.device("cuda:1")
     assert Processes().device(None) == torch.device("cuda")
     assert current == []
-    with pytest.raises(ValueError, match="device: expected one that is here, got cuda:2, but there are 2 GPUs"):
+    with pytest.raises(ValueError, match="device: expected a device of this machine, got cuda:2, but there are 2 GPUs"):
         Processes().device("cuda:2")
 
 
@@ -91,7 +91,7 @@ def test_stopped_in_an_interval(tmp_path: Path) -> None:
     folder = tmp_path / "two"
     arguments = ("train", "tiny", "--quiet", *changes(*whole), "--out")
     said = signal_after(100, folder, signal.SIGTERM, 0.05, *arguments, folder, processes=2)
-    assert f"go on with: linrnn train --resume {folder}" in said
+    assert f"continue with: linrnn train --resume {folder}" in said
     assert checkpoint.steps_in(folder / "checkpoints")[-1] % 100
     came = run_command("train", "--quiet", "--resume", folder, processes=2)
     assert came.returncode == 0, came.stderr

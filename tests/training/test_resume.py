@@ -63,7 +63,7 @@ def test_killed_at_random_moments(whole: Run, tmp_path: Path, seed: int) -> None
 def test_ctrl_c(whole: Run, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     said = signal_after(100, folder, signal.SIGINT, 0.01, *LONG_RUN, "--out", folder)
-    assert f"go on with: linrnn train --resume {folder}" in said
+    assert f"continue with: linrnn train --resume {folder}" in said
     assert "Traceback" not in said
     stopped = checkpoint.steps_in(folder / "checkpoints")[-1]
     assert 100 <= stopped < STEPS
@@ -178,7 +178,7 @@ def test_a_run_that_is_trained_now(stopped: Run) -> None:
     before = {path: path.read_bytes() for path in stopped.folder.rglob("*") if path.is_file()}
     with (
         stopped.locked(),
-        pytest.raises(ValueError, match=f"run: expected one that nobody trains now, got {stopped.folder}"),
+        pytest.raises(ValueError, match=f"run: expected a run that no other process trains, got {stopped.folder}"),
     ):
         resume(stopped.folder, QUIET)
     assert before == {path: path.read_bytes() for path in stopped.folder.rglob("*") if path.is_file()}
@@ -188,7 +188,7 @@ def test_training_holds_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     tries = []
 
     def save(folder: Path, *_: object) -> None:
-        with pytest.raises(ValueError, match="nobody trains now"), Run.open(folder.parent).locked():
+        with pytest.raises(ValueError, match="no other process trains"), Run.open(folder.parent).locked():
             pass
         tries.append(folder)
 

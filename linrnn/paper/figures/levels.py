@@ -55,7 +55,7 @@ class Operator(NamedTuple):
 
 
 def run(*, quick: bool, seed: int, progress: Progress) -> Result:
-    from linrnn.tasks.generators import trees  # here, as it takes a while to load
+    from linrnn.tasks.generators import trees  # imported here, since it loads slowly
 
     blocks = [trees.grow(seed, block) for block in range(3 if quick else 50)]
     inputs, lengths, values = (np.concatenate(part) for part in zip(*blocks, strict=True))
@@ -231,7 +231,7 @@ def _draw(accuracy: dict[str, float], found: NDArray[np.float64]) -> Figure:
     for name, value, colour in (("dense linear RNN", DENSE, style.ORANGE), ("LRU", LRU, style.BLUE)):
         left.axvline(value, color=colour, linestyle="--", linewidth=1.2, label=f"the paper's {name}, {value}%")
     left.set(title="A predictor that knows this of an expression", xlabel="is right in % of cases")
-    left.legend(frameon=False, loc="upper right")
+    left.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2, fontsize=7)
     for theta, shares, colour in zip(PHASES, found, style.COLOURS, strict=False):
         right.plot(MEMORY, 100 * shares, marker="o", markersize=3, color=colour, label=f"θ = {theta:g}")
     right.set(xscale="log", xlabel="memory 1/ν of a state that counts brackets, steps", ylim=(0, 103))

@@ -55,7 +55,7 @@ def refused(path: object) -> TypeError:
 
 
 def damaged(path: object, error: Exception) -> ValueError:
-    return wrong_value(str(path), "a NumPy array", f"none, or one that is damaged ({error})")
+    return wrong_value(str(path), "a NumPy array", f"no array, or a damaged array ({error})")
 
 
 def read_array(name: str, given: Given) -> NDArray[Any]:
@@ -92,7 +92,7 @@ def read_array(name: str, given: Given) -> NDArray[Any]:
     if array.dtype == np.longdouble and array.itemsize > 8:
         array = array.astype(np.float64)
     if array.dtype.kind not in "biufUS":
-        raise wrong_type(name, "an array of numbers", f"one of dtype {array.dtype}")
+        raise wrong_type(name, "an array of numbers", f"an array of dtype {array.dtype}")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
@@ -126,7 +126,7 @@ def ragged(given: object) -> TypeGuard[Sequence[Any]]:
 
 
 def read_inputs(given: Given, lengths: Given | None, name: str = "inputs") -> Inputs:
-    """Inputs as one of the three forms, and checked lengths; `name` is that of the argument."""
+    """Inputs as one of the three forms, and checked lengths; `name` is the name of the argument."""
     if ragged(given):
         array, own = pad(name, given)
         if lengths is not None and not np.array_equal(np.asarray(lengths), own):
@@ -140,6 +140,8 @@ def read_inputs(given: Given, lengths: Given | None, name: str = "inputs") -> In
         raise wrong_type(name, f"numbers: {FORMS}", f"text, such as {str(first)!r}")
     if array.dtype.kind == "f" and array.ndim == 2:
         array = array[:, :, None]
+    if array.dtype == np.uint8 and array.ndim == 4:  # images, read pixel by pixel
+        array = array.reshape(len(array), array.shape[1] * array.shape[2], array.shape[3])
     measured = array.ndim == 3 and array.dtype.kind in "biu" and array.dtype != np.uint8
     if array.ndim not in (2, 3) or (measured and isinstance(array, np.memmap)):
         hint = f"; {MEASURED}" if measured else ""  # a copy may be larger than the memory

@@ -129,7 +129,9 @@ def _named(
         taken = index[owner[index] >= 0]
         if len(taken):
             other = NAMES[owner[taken[0]]]
-            raise wrong_value(f"splits[{name!r}]", f"no example of {other}", f"example {int(taken[0])}, of both")
+            raise wrong_value(
+                f"splits[{name!r}]", f"no example of {other}", f"example {int(taken[0])}, which is in both"
+            )
         owner[index] = number
         if len(np.unique(index)) < len(index):
             raise wrong_value(f"splits[{name!r}]", "each example once", f"{len(index)} with repetitions")

@@ -43,7 +43,7 @@ def real(lengths: NDArray[Any] | None, where: slice, length: int) -> NDArray[np.
 
 
 def moments(array: NDArray[Any], lengths: NDArray[Any] | None = None, scale: float = 1.0) -> Moments:
-    """Of numbers (examples, ..., channels), divided by `scale`; with lengths the second axis is the steps."""
+    """The moments of numbers (examples, ..., channels) / `scale`; with lengths the second axis is the steps."""
     channels = array.shape[-1]
     count, mean, square = np.zeros(channels, np.int64), np.zeros(channels), np.zeros(channels)
     for where, block in blocks(array):

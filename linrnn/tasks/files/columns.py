@@ -113,7 +113,7 @@ def read(path: Path, named: dict[str, list[str]]) -> Columns:
 
     Args:
         path: of a CSV file, with commas, semicolons, tabs or bars, or of a Parquet file.
-        named: the columns that an option names, by option; their texts are kept, and unknown ones are errors.
+        named: the columns that an option names, by option; their texts are kept, and unknown names are errors.
     """
     return _parquet(path, named) if path.suffix.lower() in (".parquet", ".pq") else _csv(path, named)
 
@@ -142,7 +142,7 @@ def _csv(path: Path, named: dict[str, list[str]]) -> Columns:
     except UnicodeDecodeError:
         raise not_utf8(path) from None
     except csv.Error as error:
-        raise wrong_value(str(path), "a CSV file", f"one that is damaged ({error})") from None
+        raise wrong_value(str(path), "a CSV file", f"a damaged file ({error})") from None
     return Columns(path, columns, rows)
 
 
@@ -164,7 +164,7 @@ def _parquet(path: Path, named: dict[str, list[str]]) -> Columns:
     try:
         table = parquet.read_table(path)
     except Exception as error:  # pyarrow's own kinds
-        raise wrong_value(str(path), "a Parquet file", f"one that is damaged ({error})") from error
+        raise wrong_value(str(path), "a Parquet file", f"a damaged file ({error})") from error
     _check_header(path, list(table.column_names), named)
     columns = [_from_array(name, table.column(name).to_numpy(zero_copy_only=False)) for name in table.column_names]
     return Columns(path, columns, table.num_rows)
@@ -186,25 +186,39 @@ def moments_of(column: Column) -> NDArray[np.float64]:
     if column.wrong is None:
         return column.values()
     result = np.empty(len(column.texts or ()))
+    month_first = _month_first(column.texts or ())
     for i, cell in enumerate(column.texts or ()):
         try:
-            time = _date(cell.strip())
+            time = _date(cell.strip(), month_first)
             result[i] = time.replace(tzinfo=time.tzinfo or UTC).timestamp()
         except ValueError:
-            expected = "numbers, or dates such as 2024-05-01, 2024-05-01 12:30:00 or 01.05.2024"
+            expected = "numbers, or dates such as 2024-05-01, 2024-05-01 12:30:00, 01.05.2024 or 05/31/2024"
             raise wrong_value(f"time: column {column.name!r}", expected, f"{cell!r} in row {i + 2:,}") from None
     return result
 
 
-def _date(cell: str) -> datetime:
-    """A date of ISO 8601, also with slashes or without a day, or with the day first and points between."""
+def _month_first(cells: Iterable[str]) -> bool | None:
+    """Whether dates such as 05/31/2024 begin with the month, by the numbers above 12; None if all are below."""
+    found = [match.groups() for cell in cells if (match := re.match(r"\s*(\d{1,2})/(\d{1,2})/\d{4}\b", cell))]
+    first, second = (max((int(pair[i]) for pair in found), default=0) for i in (0, 1))
+    return None if (first > 12) == (second > 12) else second > 12
+
+
+def _date(cell: str, month_first: bool | None) -> datetime:
+    """A date of ISO 8601, also with slashes or without a day; or with the year last, after points or slashes."""
     if found := re.fullmatch(r"(\d{4})[-/](\d{1,2})(?:[-/](\d{1,2}))?(?:[T ]+(\d.*))?", cell):
         year, month, day, clock = found.groups()
     elif found := re.fullmatch(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?: +(\d.*))?", cell):
         day, month, year, clock = found.groups()
+    elif found := re.fullmatch(r"(\d{1,2})/(\d{1,2})/(\d{4})(?: +(\d.*))?", cell):
+        if month_first is None:
+            raise ValueError("the order of day and month is unknown")
+        month, day, year, clock = found.groups()
+        month, day = (month, day) if month_first else (day, month)
     else:
         return datetime.fromisoformat(cell)
-    return datetime.fromisoformat(f"{year}-{month:0>2}-{day or '1':0>2}T{clock or '00:00'}")
+    hour, colon, rest = (clock or "00:00").partition(":")
+    return datetime.fromisoformat(f"{year}-{month:0>2}-{day or '1':0>2}T{hour:0>2}{colon}{rest}")
 
 
 def not_utf8(path: Path) -> ValueError:

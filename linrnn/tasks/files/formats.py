@@ -24,7 +24,7 @@ def format_of(path: str | Path) -> str:
     check_path("path", path)
     path = Path(path)
     if not path.exists():
-        raise FileNotFoundError(f"{path}: expected a file or a folder, got none there")
+        raise FileNotFoundError(f"{path}: expected a file or a folder, got neither")
     if path.is_dir():
         if any(path.glob("*.npy")):
             return "npz"
@@ -36,7 +36,7 @@ def format_of(path: str | Path) -> str:
     if suffix in COMPRESSED:
         suffix = plain_name(path).suffix.lower()
         if suffix not in (".csv", ".tsv", *text.SUFFIXES):
-            raise wrong_value(str(path), "a compressed .csv, .tsv or .txt file", f"one of a file with {suffix!r}")
+            raise wrong_value(str(path), "a compressed .csv, .tsv or .txt file", f"a compressed {suffix!r} file")
     for name in ("npz", "table", "text"):
         if suffix in FORMATS[name].SUFFIXES:
             return name

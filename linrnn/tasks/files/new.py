@@ -52,8 +52,9 @@ def read_new(path: str | Path, like: Description) -> New:
     heard = heard or (path.is_file() and path.suffix.lower() in audio.SUFFIXES)
     format_ = "audio" if heard else format_of(path)
     if format_ != "npz" and format_ != like.options.get("format"):
-        trained = WHAT.get(str(like.options.get("format")), "arrays")
-        raise wrong_value(str(path), f"{trained}, as in training, or {WHAT['npz']}", WHAT[format_])
+        trained = WHAT.get(str(like.options.get("format")), WHAT["npz"])
+        others = "" if trained == WHAT["npz"] else f", or {WHAT['npz']}"
+        raise wrong_value(str(path), f"{trained}, as in training{others}", WHAT[format_])
     with named(path):
         found = {"npz": _arrays, "table": _table, "audio": _sounds, "text": _text}[format_](path, like)
     return _checked(found, like, path)
@@ -95,10 +96,10 @@ def _table(path: Path, like: Description) -> New:
     segments = rows.segments
     if like.kind == "forecast":
         window = options["window"]
-        short = min(segments, key=lambda segment: segment[1] - segment[0])
-        if short[1] - short[0] < window:
+        steps, name = min((end - start, name) for name, (start, end) in zip(rows.names, segments, strict=True))
+        if steps < window:
             expected = f"at least {window:,} rows in each series, the window of the model"
-            raise wrong_value(str(path), expected, f"{short[1] - short[0]:,}")
+            raise wrong_value(str(path), expected, f"{steps:,}{f' in series {name!r}' if name else ''}")
         segments = [(end - window, end) for _, end in segments]
     padded, lengths = pad("rows", [values[a:b] for a, b in segments])
     names = rows.names if options.get("group") else [plain_name(path).stem]
@@ -135,6 +136,10 @@ def _checked(found: New, like: Description, path: Path) -> New:
     if channels != expected or (like.channels is None) != (found.inputs.dtype.kind in "iu" and channels is None):
         form = "tokens (examples, length)" if expected is None else f"(examples, length, {expected})"
         raise wrong_value(f"{path}: inputs", form, f"{found.inputs.dtype} {found.inputs.shape}")
+    pixels = like.options.get("pixels")
+    if pixels is not None and pixels != (found.inputs.dtype == np.uint8):
+        wanted = "uint8 pixels" if pixels else "floats"
+        raise wrong_value(f"{path}: inputs", f"{wanted}, as in training", found.inputs.dtype)
     if found.inputs.dtype.kind != "f":
         return found
     gaps = statistics.missing(found.inputs, found.lengths)

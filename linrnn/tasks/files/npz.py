@@ -163,7 +163,15 @@ def _zipped(path: Path) -> dict[str, NDArray[Any]]:
     except DAMAGE as error:
         if isinstance(error, ValueError | TypeError) and "expected" in str(error):  # the message is linrnn's own
             raise
-        raise (refused(path) if "pickle" in str(error).lower() else _damaged_zip(path, error)) from None
+        if "pickle" in str(error).lower():  # what NumPy says of all files of other formats
+            raise (refused(path) if _is_pickle(path) else _damaged_zip(path, "not a file of NumPy")) from None
+        raise _damaged_zip(path, error) from None
+
+
+def _is_pickle(path: Path) -> bool:
+    """Whether a file begins as a pickle does."""
+    with open(path, "rb") as file:
+        return file.read(1) == b"\x80"
 
 
 def _member(path: Path, file: Any, name: str) -> NDArray[Any]:
@@ -171,10 +179,12 @@ def _member(path: Path, file: Any, name: str) -> NDArray[Any]:
         array: NDArray[Any] = file[name]
     except DAMAGE as error:
         raise (refused(f"{path}: {name}") if "pickle" in str(error) else damaged(path, error)) from None
+    if not isinstance(array, np.ndarray):  # the bytes of a file that is no .npy file
+        raise wrong_value(str(path), "arrays by name, as numpy.savez writes them", f"a file {name!r} in it")
     return array
 
 
-def _damaged_zip(path: Path, error: Exception) -> ValueError:
+def _damaged_zip(path: Path, error: object) -> ValueError:
     return wrong_value(str(path), "arrays by name, as numpy.savez writes them", f"a damaged file ({error})")
 
 

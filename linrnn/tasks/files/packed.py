@@ -52,4 +52,4 @@ def _only(path: Path) -> str:
 
 
 def _damaged(path: Path, error: Exception) -> ValueError:
-    return wrong_value(str(path), f"a {path.suffix} file", f"one that is damaged ({error})")
+    return wrong_value(str(path), f"a {path.suffix} file", f"a damaged file ({error})")

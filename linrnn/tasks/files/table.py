@@ -160,9 +160,7 @@ def _forecast(
     about: dict[str, Any],
 ) -> Task:
     values = numbers_of(table, inputs, rows)
-    holes = _holes(values, inputs, rows)
-    if holes and missing == "error":
-        raise wrong_value("missing", "no empty cells, or missing='mean' or missing='drop'", holes)
+    holes = _holes(values, inputs, rows, missing)
     index = [inputs.index(goal) for goal in goals]
     found = series.forecast(
         values, index, rows.segments, window=window, horizon=horizon, fractions=fractions, missing=missing
@@ -171,6 +169,8 @@ def _forecast(
     if (np.asarray(train[:, 0]) == train[0, 0]).all() and (np.asarray(train[-1]) == train[0, 0]).all():
         raise wrong_value("target", "a column that varies in its training part", f"{goals}, which is constant")
     note = f"the next {horizon:,} steps of {', '.join(goals)} after {window:,}"
+    if short := [name for name, (a, b) in zip(rows.names, rows.segments, strict=True) if b - a < window + horizon]:
+        note += f", without {len(short):,} series that are too short, such as {short[0]!r}"
     if period is None:
         (first, end), *_ = series.parts([max(rows.segments, key=lambda some: some[1] - some[0])], fractions)[0]
         period = series.season(values[first:end, index[0]])
@@ -209,9 +209,7 @@ def _labelled(
 ) -> Task:
     """A target at each step; or one for each sequence, if it is the same in all rows of a sequence."""
     values, goals = numbers_of(table, inputs, rows), options["target"]
-    holes = _holes(values, inputs, rows)
-    if holes and missing == "error":
-        raise wrong_value("missing", "no empty cells, or missing='mean' or missing='drop'", holes)
+    holes = _holes(values, inputs, rows, missing)
     targets, labels = _targets([table[goal] for goal in goals], rows)
     splits: dict[str, list[int]] | None = None
     if options["group"] is None:
@@ -258,15 +256,20 @@ def _constant(targets: NDArray[Any]) -> bool:
     return bool((targets == targets[0]).all())
 
 
-def _holes(values: NDArray[np.float64], names: list[str], rows: Rows) -> str:
-    """The count of missing numbers, and the place of the first; empty if there are none."""
+def _holes(values: NDArray[np.float64], names: list[str], rows: Rows, missing: str) -> str:
+    """The count of missing numbers, and the place of the first; empty if there are none. With missing="error" they are
+    an error."""
     bad = np.isnan(values)
     if not bad.any():
         return ""
     at = np.argwhere(bad)
     row, column = at[np.argmin(rows.order[at[:, 0]])].tolist()
     counts = ", ".join(f"{count:,} in {name!r}" for name, count in zip(names, bad.sum(0), strict=True) if count)
-    return f"{counts}, the first in row {rows.order[row] + 2:,}, column {names[column]!r}"
+    found = f"{counts}, the first in row {rows.order[row] + 2:,}, column {names[column]!r}"
+    if missing == "error":
+        expected = "a number in each cell, or missing='mean' or missing='drop'"
+        raise wrong_value("missing", expected, f"empty or infinite cells: {found}")
+    return found
 
 
 def _list(names: str | Sequence[str] | None) -> list[str]:

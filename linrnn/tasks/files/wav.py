@@ -53,7 +53,7 @@ def _numbers(raw: bytes, code: int, bits: int) -> NDArray[np.float64]:
         return np.frombuffer(raw, f"<f{bits // 8}").astype(np.float64)
     if bits == 8:
         return (np.frombuffer(raw, np.uint8).astype(np.float64) - 128) / 128
-    if bits == 24:  # the three bytes as the upper ones of four
+    if bits == 24:  # the three bytes as the upper bytes of four
         wide = np.zeros((len(raw) // 3, 4), np.uint8)
         wide[:, 1:] = np.frombuffer(raw, np.uint8).reshape(-1, 3)
         return wide.view("<i4")[:, 0] / 2.0**31

@@ -40,7 +40,7 @@ TRIES = 3  # of a dash
 DISTRACTOR_TRIES = 5  # of a short path
 FULL = 459  # the sum of a dash's mask and the mask so far is below this everywhere: 1.8 · 255
 FREE = 76  # the highest value of a free pixel of the mask: .3 · 255
-NOWHERE = 1e-4  # the sum of the weights of all heads from which a path cannot go on
+NOWHERE = 1e-4  # the sum of the weights of all heads from which a path cannot be continued
 DRAWS = 64  # for a free pixel, before all are listed
 G, M1, M2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # splitmix64's
 

@@ -1,6 +1,7 @@
 """NumPy's files as tasks: what is in them comes back, what is missing or damaged is said, and no pickle is loaded."""
 
 import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from linrnn.tasks.base import SPLITS
 from linrnn.tasks.files import open_data, read_new
-from tests.tasks.test_arrays import CLASSES, FLOATS, HOLES, TARGETS, TOKENS, every
+from tests.tasks.test_arrays import CLASSES, FLOATS, HOLES, RNG, TARGETS, TOKENS, every
 
 TRAP: list[int] = []
 
@@ -176,6 +177,12 @@ def alone(path: Path) -> None:
         np.save(file, FLOATS)
 
 
+def beside_a_text(path: Path) -> None:
+    np.savez(path, inputs=FLOATS, targets=CLASSES)
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr("a.txt", "a text")
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
@@ -184,6 +191,8 @@ def alone(path: Path) -> None:
         (half, ValueError, "my.npz: expected arrays by name, .* got a damaged file"),
         (alone, ValueError, "my.npz: expected arrays by name, as numpy.savez writes them, got a single array"),
         (lambda path: path.write_bytes(b""), ValueError, "my.npz: expected arrays by name"),
+        (lambda path: path.write_text("a text"), ValueError, "my.npz: .* a damaged file .not a file of NumPy"),
+        (beside_a_text, ValueError, "my.npz: expected arrays by name, .* got a file 'a.txt' in it"),
     ],
 )
 def test_what_is_no_file_of_arrays(tmp_path: Path, make: Any, error: type[Exception], message: str) -> None:
@@ -202,7 +211,7 @@ def test_npy_files_of_objects_and_damaged_ones(tmp_path: Path) -> None:
         open_data(tmp_path)
     np.save(tmp_path / "inputs.npy", FLOATS)
     (tmp_path / "inputs.npy").write_bytes((tmp_path / "inputs.npy").read_bytes()[:-50])
-    with pytest.raises(ValueError, match=r"inputs.npy: expected a NumPy array, got none, or one that is damaged"):
+    with pytest.raises(ValueError, match=r"inputs.npy: expected a NumPy array, got no array, or a damaged array"):
         open_data(tmp_path)
     assert not TRAP
 
@@ -251,6 +260,14 @@ def test_new_arrays_for_a_model(tmp_path: Path) -> None:
     for arrays, message in cases:
         with pytest.raises(ValueError, match=message):
             read_new(save(tmp_path / "c.npz", **arrays), task)
+    images = RNG.integers(0, 256, (20, 6, 3), dtype=np.uint8)
+    pixels = open_data(save(tmp_path / "p.npz", inputs=images, targets=CLASSES))
+    numbers = open_data(save(tmp_path / "n.npz", inputs=FLOATS, targets=CLASSES))
+    with pytest.raises(ValueError, match=r"p.npz: inputs: expected floats, as in training, got uint8"):
+        read_new(tmp_path / "p.npz", numbers)
+    with pytest.raises(ValueError, match=r"n.npz: inputs: expected uint8 pixels, as in training, got float32"):
+        read_new(tmp_path / "n.npz", pixels)
+    assert read_new(tmp_path / "p.npz", pixels).inputs.dtype == np.uint8
     words = open_data(save(tmp_path / "d.npz", inputs=TOKENS))
     np.testing.assert_array_equal(read_new(save(tmp_path / "e.npz", inputs=TOKENS[:2]), words).inputs, TOKENS[:2])
     with pytest.raises(ValueError, match=r"inputs: expected tokens \(examples, length\), got float32"):

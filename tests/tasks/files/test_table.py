@@ -124,13 +124,24 @@ def test_series_of_a_group_stay_apart(tmp_path: Path) -> None:
     assert {int(n) for n in np.ravel(task.test.targets)} == {*range(40, 50), *range(1040, 1050)}
 
 
+def test_series_that_are_too_short_are_named(tmp_path: Path) -> None:
+    rows = [f"{'ab'[i >= 96]},{i},{i}" for i in range(100)]
+    path = table(tmp_path / "g.csv", header="shop,t,price", rows=rows)
+    task = open_data(path, target="price", group="shop", time="t", window=5, horizon=3)
+    assert "without 1 series that are too short, such as 'b'" in task.note
+    with pytest.raises(
+        ValueError, match="at least 5 rows in each series, the window of the model, got 4 in series 'b'"
+    ):
+        read_new(path, task)
+
+
 HOLED = [f"{DAYS[i]},{price},{'' if i in (3, 60) else load}" for i, (price, load) in enumerate(VALUES)]
 
 
 def test_missing_cells(tmp_path: Path) -> None:
     path = table(tmp_path / "s.csv", rows=HOLED)
     options: dict[str, Any] = {"target": "price", "window": 5, "horizon": 3}
-    with pytest.raises(ValueError, match=r"missing: .* got 2 in 'load', the first in row 5, column 'load'"):
+    with pytest.raises(ValueError, match=r"missing: .* cells: 2 in 'load', the first in row 5, column 'load'"):
         open_data(path, **options)
     filled = open_data(path, missing="mean", relative=False, **options)
     load = np.delete(VALUES[:80, 1], [3, 60])
@@ -210,7 +221,7 @@ def test_compressed_tables(tmp_path: Path, series: Path, suffix: str) -> None:
     np.testing.assert_array_equal(every(found, "inputs"), every(expected, "inputs"))
     np.testing.assert_array_equal(read_new(path, found).inputs, read_new(series, found).inputs)
     path.write_bytes(path.read_bytes()[:60])
-    with pytest.raises(ValueError, match=r"expected a \.\w+ file, got one that is damaged"):
+    with pytest.raises(ValueError, match=r"expected a \.\w+ file, got a damaged file"):
         open_data(path, target="price", window=5, horizon=3)
 
 
@@ -221,7 +232,7 @@ def test_archives_that_hold_no_table(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"a\.zip: expected a \.zip file with one file in it, got 2 files"):
         open_data(tmp_path / "a.zip")
     (tmp_path / "a.npz.gz").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"expected a compressed \.csv, .* got one of a file with '\.npz'"):
+    with pytest.raises(ValueError, match=r"expected a compressed \.csv, .* got a compressed '\.npz'"):
         open_data(tmp_path / "a.npz.gz")
 
 
@@ -289,7 +300,7 @@ def test_mistakes(tmp_path: Path, lines: list[str], options: dict[str, Any], mes
         (b"1,2\n3,4\n", "expected the names of the columns in its first line, got 1, 2"),
         (b"a,a\n3,4\n", "expected columns with different names, got 'a' twice"),
         (b"a,b\n1,2\n3,\xff4\n", "s.csv: expected text in UTF-8, got byte 0xff at position 10, line 3"),
-        (b'a,b\n1,2\n3,"4\n', "s.csv: expected a CSV file, got one that is damaged"),
+        (b'a,b\n1,2\n3,"4\n', "s.csv: expected a CSV file, got a damaged file"),
     ],
 )
 def test_files_that_are_no_tables(tmp_path: Path, data: bytes, message: str) -> None:
@@ -345,7 +356,15 @@ def test_a_season_is_looked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "form", ["{d:02}.{m:02}.{y} 12:30", "{y}/{m:02}/{d:02}", "{y}-{n:02}", "{y}-{m}-{d}T00:00:00Z"]
+    "form",
+    [
+        "{d:02}.{m:02}.{y} 12:30",
+        "{y}/{m:02}/{d:02}",
+        "{y}-{n:02}",
+        "{y}-{m}-{d}T00:00:00Z",
+        "{m}/{d}/{y} 9:30",
+        "{d:02}/{m:02}/{y}",
+    ],
 )
 def test_forms_of_dates(tmp_path: Path, form: str) -> None:
     days = [np.datetime64("1990-01-01") + 40 * i for i in range(40)]
@@ -354,6 +373,12 @@ def test_forms_of_dates(tmp_path: Path, form: str) -> None:
     path = table(tmp_path / "s.csv", header="date,price", rows=[f"{dates[i]},{i + i % 3}" for i in order])
     task = open_data(path, target="price", window=4, horizon=2, time="date", relative=False)
     np.testing.assert_array_equal(task.train.inputs[0, :, 0], [0, 2, 4, 3])
+
+
+def test_dates_of_which_day_and_month_are_unclear(tmp_path: Path) -> None:
+    path = table(tmp_path / "s.csv", header="date,price", rows=[f"0{1 + i % 9}/01/{2000 + i},{i}" for i in range(40)])
+    with pytest.raises(ValueError, match=r"dates such as .* got '01/01/2000' in row 2"):
+        open_data(path, target="price", window=4, horizon=2, time="date")
 
 
 def test_parquet_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -406,5 +431,5 @@ def test_types_of_parquet_columns(parquet: Path) -> None:
     with pytest.raises(TypeError, match=r"column 'lists': expected numbers, got .* in row 2"):
         open_data(parquet, target="lists", window=5, horizon=3)
     parquet.write_bytes(b"PAR1")
-    with pytest.raises(ValueError, match="expected a Parquet file, got one that is damaged"):
+    with pytest.raises(ValueError, match="expected a Parquet file, got a damaged file"):
         open_data(parquet, window=5, horizon=3)

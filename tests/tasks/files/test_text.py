@@ -89,7 +89,7 @@ def test_short_texts_and_line_ends(tmp_path: Path) -> None:
 
 
 def test_what_has_no_format(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"none\.csv: expected a file or a folder, got none there"):
+    with pytest.raises(FileNotFoundError, match=r"none\.csv: expected a file or a folder, got neither"):
         open_data(tmp_path / "none.csv")
     with pytest.raises(ValueError, match=r"expected a folder of \.npy files, or of a folder of audio for each class"):
         open_data(tmp_path)
