@@ -15,6 +15,7 @@ from torch import Tensor
 from linrnn.cores.lru import LRU
 from linrnn.recurrence.planes import from_planes, to_planes
 from linrnn.util.errors import check_integer, unknown, wrong_type, wrong_value
+from linrnn.util.types import checked
 
 Method = Literal["balanced", "energy"]
 
@@ -88,9 +89,14 @@ def modes(layer: LRU) -> Modes:
     if not radius < 1:
         raise wrong_value("layer", "eigenvalues with |λ| < 1", f"|λ| = {radius:g}")
     directions = [from_planes(part).conj() for part in C.split(layer.d_state, dim=-1)]  # planes (Re C, -Im C)
+    if not all(bool(part.isfinite().all()) for part in (lam, B, C)):
+        raise wrong_value("layer", "finite parameters", "NaN or infinite numbers")
+    if bool((from_planes(lam).abs() >= 1).any()):  # the Gramians do not exist
+        raise wrong_value("layer", "|λ| < 1", f"{float(from_planes(lam).abs().max()):g}")
     return Modes(from_planes(lam), torch.complex(*B), torch.cat(directions))
 
 
+@checked
 @torch.no_grad()
 def reduce(layer: LRU, states: int, *, by: Method = "balanced") -> Reduced:
     """A layer with fewer complex states that computes nearly the same function.
@@ -128,6 +134,7 @@ def balanced(system: Modes) -> tuple[Tensor, Tensor, Tensor]:
     return (Q @ W).mT, sigma, P @ V.mT
 
 
+@checked
 @torch.no_grad()
 def reduce_to(layer: LRU, error: float) -> Reduced:
     """Balanced truncation to the fewest states whose error bound is at most `error` times the gain of the layer."""

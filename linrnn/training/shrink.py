@@ -25,8 +25,9 @@ from linrnn.training.optimizer import make_optimizer
 from linrnn.training.run import Run
 from linrnn.util import style
 from linrnn.util.errors import wrong_type, wrong_value
-from linrnn.util.files import write
+from linrnn.util.files import new_folder, write
 from linrnn.util.provenance import provenance
+from linrnn.util.types import checked
 
 RECORD, PICTURE = "shrink.json", "shrink.png"
 FRACTIONS = (1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)  # shares of the states, in the picture
@@ -41,6 +42,7 @@ class Shrunk(NamedTuple):
     gains: list[float]  # the largest gain of each original layer
 
 
+@checked
 def shrink(model: Model, *, states: int | None = None, error: float | None = None, by: Method = "balanced") -> Shrunk:
     """The model with fewer states in each layer, without training.
 
@@ -157,23 +159,24 @@ def shrink_run(
             for method in ("balanced", "energy")
         }
     about = {**(run.about or {}), "model": dataclasses.asdict(smaller.model.config)}
-    made = Run.create(out, recipe, about)
-    step = 0 if finetune else recipe.training.steps
-    best = None if finetune else values["after"]["validation"][first.name]
-    checkpoint.save(
-        made.checkpoints,
-        smaller.model,
-        make_optimizer(smaller.model, recipe.training),
-        Progress(step=step, best_step=step, best=best),
-        torch.zeros(recipe.training.eval_every),
-        recipe.to_dict(),
-    )
-    write(made.folder / RECORD, (json.dumps(record, indent=1) + "\n").encode())
-    if not finetune:
-        made.finish(_summary(run, made, task, record))
-    if picture:
-        draw(made.folder / PICTURE, record, first)
-    return made
+    with new_folder(Path(out), f"out: expected a folder that no other process uses, got {out}") as draft:
+        made = Run.create(draft, recipe, about)
+        step = 0 if finetune else recipe.training.steps
+        best = None if finetune else values["after"]["validation"][first.name]
+        checkpoint.save(
+            made.checkpoints,
+            smaller.model,
+            make_optimizer(smaller.model, recipe.training),
+            Progress(step=step, best_step=step, best=best),
+            torch.zeros(recipe.training.eval_every),
+            recipe.to_dict(),
+        )
+        write(made.folder / RECORD, (json.dumps(record, indent=1) + "\n").encode())
+        if not finetune:
+            made.finish(_summary(run, made, task, record))
+        if picture:
+            draw(made.folder / PICTURE, record, first)
+    return target
 
 
 def draw(path: Path, record: Mapping[str, Any], metric: Metric) -> None:
