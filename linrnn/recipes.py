@@ -346,7 +346,8 @@ def suggest(task: Task) -> Suggestion:
     depth = {32: 2, 64: 2, 128: 4, 256: 6}[size]
     reasons = {"model.d_model": f"{size} features and states in {depth} blocks, for {seen:,} steps of training data."}
 
-    r_min, r_max = (0.5 if length < 100 else 0.9), round(min(max(1 - 1 / length, 0.9), 0.9999), 4)
+    # Where each step has a target, short memories matter too: chosen on validation of two examples of the guide.
+    r_min, r_max = (0.5 if length < 100 or stepwise else 0.9), round(min(max(1 - 1 / length, 0.9), 0.9999), 4)
     reach = f"memories of {1 / (1 - r_min):.0f} to {1 / (1 - r_max):,.0f} steps, for sequences of {length:,}."
     reasons["model.options.r_max"] = f"Eigenvalues start between {r_min:g} and {r_max:g}: {reach}"
     slow = length > LONG
@@ -366,10 +367,12 @@ def suggest(task: Task) -> Suggestion:
         "layer": "Layer norm, which generates text as it was trained.",
         "batch": "Batch norm, as in the paper; it costs nothing once the model is trained.",
     }[norm]
-    dropout = 0.2 if examples < 500 else 0.1 if examples < 100_000 else 0.0
+    targets = seen if stepwise else examples
+    dropout = 0.2 if targets < 500 else 0.1 if targets < 100_000 else 0.0
     if task.numeric_targets:
-        dropout = min(dropout, 0.1) if examples < 500 else 0.0
-    reasons["model.dropout"] = f"Dropout of {dropout:g} against overfitting, for {examples:,} training examples."
+        dropout = min(dropout, 0.1) if targets < 500 else 0.0
+    what = "targets" if stepwise else "examples"
+    reasons["model.dropout"] = f"Dropout of {dropout:g} against overfitting, for {targets:,} training {what}."
 
     batch = max(1, min(16 if slow else 32, 1 << max(examples // 4, 1).bit_length() - 1))
     steps = int(min(max(20 * examples / batch, 500), 20_000))

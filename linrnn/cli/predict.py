@@ -47,6 +47,8 @@ def predict(
     """
     if file is not None and file.suffix not in (".csv", ".npz"):
         raise wrong_value("--out", "a name that ends in .csv or .npz", file)
+    if file is not None and not file.parent.is_dir():
+        raise wrong_value("--out", "a file in a folder that exists", file)
     trained = open_run(run)
     where = training.Processes().device(device)
     with bars(log, f"reading {escape(str(data))}"):
@@ -134,12 +136,13 @@ def generate(
     between = prediction.separator(task.vocabulary)
     if prompt is None:
         prompt = prediction.begin(task.vocabulary)
-    prompt, absent = prediction.known_part(prompt, task.vocabulary)
+    known, absent = prediction.known_part(prompt, task.vocabulary)
+    if not known:
+        raise wrong_value("--prompt", "at least one symbol of the training data", repr(prompt))
     if absent:
         say(f"the training data does not have {', '.join(map(repr, absent))}: left out of the prompt")
-    prediction.symbols_of(prompt, task.vocabulary)  # an error before anything is printed
-    sys.stdout.write(prompt)
-    for symbol in prediction.generate(model, task.vocabulary, prompt, length, seed=seed, temperature=temperature):
+    sys.stdout.write(known)
+    for symbol in prediction.generate(model, task.vocabulary, known, length, seed=seed, temperature=temperature):
         sys.stdout.write(between + symbol)
         sys.stdout.flush()
     sys.stdout.write("\n")

@@ -306,8 +306,8 @@ class Task(Description):
         train, validation, test = (Split(*part) for part in parts.splits)
         task = cls(
             name=name, train=train, validation=validation, test=test, period=period, source=source,
-            note=note or f"{kind} of {train.inputs.shape[1]:,} steps", options=dict(options or {}),
-            missing=parts.missing, **parts.fields,
+            note=note or f"{kind} of {train.inputs.shape[1]:,} steps", missing=parts.missing,
+            options={**(options or {}), **parts.options}, **parts.fields,
         )  # fmt: skip
         return task.as_changes() if relative else task
 

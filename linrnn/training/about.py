@@ -37,6 +37,9 @@ def difference(task: Description, known: Description) -> str | None:
         if one != other:
             short = all(isinstance(value, int | str) for value in (one, other))
             return f"{name}={one} in place of {other}" if short else f"other {name}"
+    pixels = [some.options.get("pixels") for some in (task, known)]
+    if None not in pixels and pixels[0] != pixels[1]:
+        return "pixels in place of numbers" if pixels[0] else "numbers in place of pixels"
     return None
 
 

