@@ -15,8 +15,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from linrnn.bench.train import PAPER
 from measure import record
+
+from linrnn.bench.train import PAPER
 
 ROOT = Path(__file__).parent.parent
 
