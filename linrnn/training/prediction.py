@@ -97,11 +97,17 @@ def generate(
         raise wrong_value("temperature", "a number not below 0", temperature)
     if length < 0:
         raise wrong_value("length", "a number not below 0", length)
+    return _drawn(model, vocabulary, symbols_of(prompt, vocabulary), length, seed, temperature)
+
+
+def _drawn(
+    model: Model, vocabulary: Sequence[str], prompt: Sequence[int], length: int, seed: int, temperature: float
+) -> Iterator[str]:
     stream, device = Stream(model), next(model.parameters()).device
     drawn = torch.Generator().manual_seed(seed)
     barred = [i for i, symbol in enumerate(vocabulary) if symbol == UNKNOWN]
     logits: Any = None
-    for symbol in symbols_of(prompt, vocabulary):
+    for symbol in prompt:
         logits = stream.step(torch.tensor([symbol], device=device))
     for _ in range(length):
         scores = logits[0].double().cpu()
