@@ -40,11 +40,11 @@ Changes = Annotated[
     list[str] | None,
     typer.Option("--set", help="Change a field of the recipe; can be repeated.", metavar="FIELD=VALUE"),
 ]
-Steps = Annotated[int | None, typer.Option(help="The same as --set training.steps=STEPS.")]
-BatchSize = Annotated[int | None, typer.Option(help="The same as --set training.batch_size=BATCH_SIZE.")]
+Steps = Annotated[int | None, typer.Option(help="The same as --set training.steps=N.")]
+BatchSize = Annotated[int | None, typer.Option(help="The same as --set training.batch_size=N.")]
 LearningRate = Annotated[
     float | None,
-    typer.Option("--learning-rate", "--lr", help="The same as --set training.learning_rate=LEARNING_RATE."),
+    typer.Option("--learning-rate", "--lr", help="The same as --set training.learning_rate=X."),
 ]
 Fast = Annotated[
     bool,

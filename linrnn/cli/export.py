@@ -31,7 +31,8 @@ def export(
 ) -> None:
     """Write a model as a file that runs without linrnn: ONNX, a program of PyTorch, or C.
 
-    The file of a run takes inputs in the units of its data. A file of C is always one step at a time.
+    The file of a run takes inputs in the units of its data (pixels divided by 255). A file of C is always one step at a
+    time.
 
     **Examples**
 

@@ -31,7 +31,8 @@ def c(model: Exportable, path: str | os.PathLike[str], *, name: str = "linrnn") 
 
     Args:
         model: a causal model, or a layer, of LRU, S5, S4D or DLR; or a run, or the folder of either. The code of a run
-            takes inputs in the units of the data, and returns numbers in the units of the target.
+            takes inputs in the units of the data (pixels divided by 255), and returns numbers in the units of the
+            target.
         path: of the file, whose first lines explain its use.
         name: the prefix of all names in the code, so that one program can contain several models.
 
@@ -43,7 +44,7 @@ def c(model: Exportable, path: str | os.PathLike[str], *, name: str = "linrnn") 
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise wrong_value("name", "a word of lower-case letters, digits and _", repr(name))
     source = opened(model)
-    check_stream(source.module)
+    check_stream(source)
     found = cores(source.module)
     for core in found:
         if not is_diagonal(core):

@@ -52,8 +52,9 @@ class Whole(nn.Module):
                 block.core = ChunkedSSM(block.core)  # type: ignore[assignment]
 
     def forward(self, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
-        output = self.module(self.units.normalized(inputs), lengths=lengths)
-        return self.units.restored(output if isinstance(self.module, Model) else output[0])
+        last = self.units.last(inputs, lengths)
+        output = self.module(self.units.normalized(inputs, last), lengths=lengths)
+        return self.units.restored(output if isinstance(self.module, Model) else output[0], last)
 
 
 class Step(nn.Module):
@@ -66,7 +67,7 @@ class Step(nn.Module):
 
     def __init__(self, source: Source) -> None:
         super().__init__()
-        check_stream(source.module)
+        check_stream(source)
         self.units, self.carry = source.units, carry_dtype(source.dtype)
         model = source.module
         self.encoder: nn.Module

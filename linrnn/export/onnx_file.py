@@ -34,10 +34,12 @@ def onnx(
 
     Args:
         model: a model, a layer, a run, or the folder of a run or a saved model. The file of a run takes inputs in the
-            units of the data, and returns numbers in the units of the target.
+            units of the data (pixels divided by 255). It returns numbers in the units of the target, for a forecast
+            (batch, horizon · outputs), or scores of classes before the softmax.
         path: of the file.
         stream: one step instead of whole sequences: `inputs` (batch, channels), or tokens (batch,), and `state`
-            (batch, size) to `output` and `next_state`. The state before the first step is zero.
+            (batch, size) to `output` and `next_state`. The state before the first step is zero. A forecast of changes
+            needs its whole window and has no stream.
         lengths: a second input `lengths`, int64 (batch,): the number of steps of each sequence before its padding.
         args: example inputs, for any module that contains linrnn's layers: `torch.onnx.export` with linrnn's operators.
             The options are its keyword arguments, such as `dynamic_shapes`.

@@ -21,12 +21,16 @@ Exportable = Model | Core | Run | str | os.PathLike[str]
 
 
 class Units(nn.Module):
-    """The units of a run's data: the model reads (input - mean)/std and learned (target - target_mean)/target_std."""
+    """The units of a run's data: the model reads (input - mean)/std and learned (target - target_mean)/target_std.
+
+    A forecast of changes reads and learns differences from the last value of the window.
+    """
 
     mean: Tensor | None
     std: Tensor | None
     target_mean: Tensor | None
     target_std: Tensor | None
+    changes: Tensor | None  # (outputs, inputs): 1 where an output forecasts the changes of an input
 
     def __init__(self, task: Description | None = None, tokens: bool = False) -> None:
         super().__init__()
@@ -37,18 +41,35 @@ class Units(nn.Module):
             self.register_buffer(
                 name, None if numbers is None else torch.tensor(numbers * repeats, dtype=torch.float64)
             )
+        changes = None
+        if task is not None and task.relative:
+            assert task.forecast_channels is not None
+            assert task.channels is not None
+            changes = torch.eye(task.channels + tokens, dtype=torch.float64)[list(task.forecast_channels)]
+        self.register_buffer("changes", changes)
 
-    def normalized(self, inputs: Tensor) -> Tensor:
+    def last(self, inputs: Tensor, lengths: Tensor | None) -> Tensor | None:
+        """The values (batch, outputs) from which a forecast of changes starts; None for other tasks."""
+        if self.changes is None:
+            return None
+        if lengths is None:
+            return inputs[:, -1] @ self.changes.T
+        ends = (lengths - 1).view(-1, 1, 1).expand(-1, 1, inputs.shape[2])
+        return inputs.gather(1, ends).squeeze(1) @ self.changes.T
+
+    def normalized(self, inputs: Tensor, last: Tensor | None = None) -> Tensor:
+        if last is not None and self.changes is not None:
+            inputs = inputs - (last @ self.changes).unsqueeze(1)
         if self.mean is None or self.std is None:
             return inputs
         if not self.tokens:
             return (inputs - self.mean) / self.std
         return torch.cat([(inputs[..., :-1] - self.mean) / self.std, inputs[..., -1:]], dim=-1)
 
-    def restored(self, output: Tensor) -> Tensor:
-        if self.target_mean is None or self.target_std is None:
-            return output
-        return output * self.target_std + self.target_mean
+    def restored(self, output: Tensor, last: Tensor | None = None) -> Tensor:
+        if self.target_mean is not None and self.target_std is not None:
+            output = output * self.target_std + self.target_mean
+        return output if last is None else output + last.repeat(1, output.shape[1] // last.shape[1])
 
 
 class Source(NamedTuple):
@@ -104,8 +125,12 @@ def cores(module: Model | Core) -> list[Core]:
     return [module] if isinstance(module, Core) else [block.core for block in module.blocks]
 
 
-def check_stream(module: Model | Core) -> None:
+def check_stream(source: Source) -> None:
     """Raise ValueError unless the module can take its input step by step."""
+    module = source.module
+    if source.units.changes is not None:
+        expected = "a forecast of values, as `linrnn train --absolute` learns it"
+        raise wrong_value("stream", expected, "a forecast of changes from the last value of a window")
     if isinstance(module, Model) and module.config.documents == 2:
         raise wrong_value("stream", "a model of one document", "a model of two, which compares whole documents")
     if any(core.bidirectional for core in cores(module)):
