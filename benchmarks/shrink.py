@@ -37,7 +37,7 @@ LISTOPS = ("model.d_model=48", "model.d_state=48", "model.depth=2", "training.st
 SIZES = {"listops": 32, "text": 48, "pathfinder": 64}  # of the full recipes, for the speed of a stream
 
 
-def expressions() -> dict[str, NDArray[Any]]:
+def expressions() -> dict[str, Any]:
     """Different short expressions of ListOps and their values."""
     found: dict[bytes, tuple[NDArray[np.uint8], int, int]] = {}
     block = 0

@@ -159,7 +159,7 @@ def listed(folder: Path) -> tuple[list[Row], dict[str, str]]:
 
 
 def _of_another_program(config: Path) -> bool:
-    """Whether a config.json has other contents than the recipe of a run, such as those of a saved model."""
+    """Whether a config.json has other contents than the recipe of a run, such as the contents of a saved model's."""
     try:
         data = json.loads(config.read_bytes())
     except (OSError, ValueError):
