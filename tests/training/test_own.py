@@ -339,7 +339,7 @@ def test_generation_follows_probabilities(monkeypatch: pytest.MonkeyPatch) -> No
             return torch.tensor([[9.0, 0.0, math.log(3)]])
 
     monkeypatch.setattr(prediction, "Stream", Fixed)
-    model: Any = torch.nn.Linear(1, 1)
+    model = linrnn.Model(linrnn.ModelConfig(vocabulary=3, classes=3, d_model=4, d_state=4, depth=1, pooling="none"))
     drawn = list(prediction.generate(model, ("<unk>", "a", "b"), "a", 2000, seed=0))
     assert set(drawn) == {"a", "b"}
     assert drawn.count("b") / 2000 == pytest.approx(0.75, abs=0.03)
