@@ -67,6 +67,16 @@ def test_the_response_is_that_of_the_layer(bidirectional: bool) -> None:
     assert relative_error(reduction.modes(layer).response(frequencies), expected) < 1e-8
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"bidirectional": True}, {"r_min": 0.99, "r_max": 0.9999}, {"max_phase": 0.01}, {"counters": 4}]
+)
+def test_the_gain_is_the_largest_of_all_frequencies(options: dict[str, object]) -> None:
+    system = reduction.modes(_layer(**options))  # type: ignore[arg-type]
+    grid = torch.cat([torch.linspace(0, torch.pi, 4096, dtype=torch.float64), system.lam.angle()])
+    largest = float(torch.linalg.matrix_norm(system.response(grid), ord=2).max())
+    assert 0.98 * largest < float(system.gain()) <= largest * (1 + 1e-9)
+
+
 def test_the_bound_holds_for_the_sum_of_both_directions() -> None:
     layer = _layer(2, bidirectional=True, parameterization="exp")
     with torch.no_grad():
