@@ -141,8 +141,9 @@ def generate(
         raise wrong_value("--prompt", "at least one symbol of the training data", repr(prompt))
     if absent:
         say(f"the training data does not have {', '.join(map(repr, absent))}: left out of the prompt")
+    symbols = prediction.generate(model, task.vocabulary, known, length, seed=seed, temperature=temperature)
     sys.stdout.write(known)
-    for symbol in prediction.generate(model, task.vocabulary, known, length, seed=seed, temperature=temperature):
+    for symbol in symbols:
         sys.stdout.write(between + symbol)
         sys.stdout.flush()
     sys.stdout.write("\n")
