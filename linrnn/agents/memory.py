@@ -1,15 +1,16 @@
 """Residual blocks as the memory of a policy: one step while acting, whole rollouts in parallel while learning."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
 from linrnn.config import Mixing
-from linrnn.cores import CORES
+from linrnn.cores import CORES, check_options
 from linrnn.model import Block, initialize
-from linrnn.util.errors import check_integer, check_tensor, shape, unknown, wrong_type, wrong_value
+from linrnn.util.errors import check_choice, check_integer, check_tensor, shape, unknown, wrong_type, wrong_value
+from linrnn.util.types import checked, repeated
 
 
 class Memory(nn.Module):
@@ -38,6 +39,7 @@ class Memory(nn.Module):
 
     state_shape: tuple[int, ...]
 
+    @checked
     def __init__(
         self,
         d_model: int,
@@ -49,19 +51,23 @@ class Memory(nn.Module):
         options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        check_integer("depth", depth, 1)
+        for name, size in {"d_model": d_model, "d_state": d_state, "depth": depth}.items():
+            check_integer(name, size, 1)
+        check_choice("mixing", mixing, get_args(Mixing))
         if core not in CORES:
             raise unknown("core", core, CORES)
-        cores = [CORES[core](d_model, d_state, **(options or {})) for _ in range(depth)]
-        if not cores[0].takes_resets:
-            raise wrong_value("core", "a core that takes resets, for the borders of episodes", repr(core))
-        if cores[0].bidirectional:
-            raise wrong_value("options", "a causal core", "bidirectional=True")
-        self.blocks: Sequence[Block] = nn.ModuleList(  # type: ignore[assignment]
-            Block(each, norm="layer", mixing=mixing) for each in cores
+        check_options(core, options or {})
+        blocks = repeated(
+            lambda: Block(CORES[core](d_model, d_state, **(options or {})), norm="layer", mixing=mixing), "depth", depth
         )
+        self.blocks: Sequence[Block] = nn.ModuleList(blocks)  # type: ignore[assignment]
+        first = self.blocks[0].core
+        if not first.takes_resets:
+            raise wrong_value("core", "a core that takes resets, for the borders of episodes", repr(core))
+        if first.bidirectional:
+            raise wrong_value("options", "a causal core", "bidirectional=True")
         self.d_model = d_model
-        self.state_shape = (depth, *cores[0].state_shape)
+        self.state_shape = (depth, *first.state_shape)
         self.blocks.apply(initialize)  # type: ignore[attr-defined]
 
     def forward(
@@ -77,6 +83,7 @@ class Memory(nn.Module):
         Returns:
             y: (batch, length, d_model), and the state after the last step.
         """
+        self._check_inputs(x, is_init, "batch", "length")
         states = [None] * len(self.blocks) if state is None else self._checked(state, x).unbind(1)
         after = []
         for block, each in zip(self.blocks, states, strict=True):
@@ -95,13 +102,9 @@ class Memory(nn.Module):
         Returns:
             y: (batch, d_model), and the next state.
         """
+        self._check_inputs(x, is_init, "batch")
         state = self._checked(state, x)
         if is_init is not None:
-            check_tensor("is_init", is_init)
-            if is_init.dtype != torch.bool:
-                raise wrong_type("is_init", "torch.bool", is_init.dtype)
-            if is_init.shape != x.shape[:1]:
-                raise wrong_value("is_init", f"shape {tuple(x.shape[:1])} (batch,)", shape(is_init))
             state = state.masked_fill(is_init.view(-1, *[1] * len(self.state_shape)), 0)
         after = []
         for block, each in zip(self.blocks, state.unbind(1), strict=True):
@@ -113,10 +116,24 @@ class Memory(nn.Module):
         """The zero state, (batch, *state_shape)."""
         return torch.stack([block.core.initial_state(batch) for block in self.blocks], 1)
 
+    def _check_inputs(self, x: Tensor, is_init: Tensor | None, *dimensions: str) -> None:
+        """Raise TypeError or ValueError unless `x` has these dimensions and features, and `is_init` the dimensions."""
+        self.blocks[0].core._check_input("x", x, (*dimensions, "d_model"))
+        if is_init is None:
+            return
+        check_tensor("is_init", is_init)
+        if is_init.dtype != torch.bool:
+            raise wrong_type("is_init", "torch.bool", is_init.dtype)
+        if is_init.shape != x.shape[:-1]:
+            names = str(dimensions).replace("'", "")
+            raise wrong_value("is_init", f"shape {tuple(x.shape[:-1])} {names}", shape(is_init))
+        if is_init.device != x.device:
+            raise wrong_value("is_init", f"a tensor on {x.device}, as x", f"one on {is_init.device}")
+
     def _checked(self, state: Tensor, x: Tensor) -> Tensor:
-        check_tensor("x", x)
         check_tensor("state", state)
         expected = (x.shape[0], *self.state_shape)
         if state.shape != expected:
             raise wrong_value("state", f"shape {expected}", shape(state))
+        self.blocks[0].core._check_state(state[:, 0], x.shape[0])  # dtype and device
         return state

@@ -29,10 +29,10 @@ from linrnn.cli.choices import (
 )
 from linrnn.cli.console import out, say
 from linrnn.cli.plugins import Modules, import_modules
-from linrnn.cli.runs import CsvFile, Device, Row, row_of, show_groups
+from linrnn.cli.runs import CsvFile, Device, RunRow, row_of, show_groups
 from linrnn.recipes import Recipe
 from linrnn.training.overrides import override
-from linrnn.training.run import Run
+from linrnn.training.run import CONFIG, Run
 from linrnn.util.errors import wrong_value
 
 STOPPED = "stopped, as the time is up"
@@ -93,7 +93,7 @@ def sweep(
             out.print(f"{number} of {len(plan)}: {escape(str(place / name))}: {became}", highlight=False)
         if over:
             break
-    rows: list[Row] = [row_of(Run.open(place / name), name) for name in plan if (place / name).exists()]
+    rows: list[RunRow] = [row_of(Run.open(place / name), name) for name in plan if _begun(place / name)]
     if any(row.summary for row in rows) or not over:
         show_groups(rows, file)
     if over:
@@ -136,23 +136,27 @@ def _plan(base: Recipe, varied: dict[str, list[str]], seeds: int) -> dict[str, R
 def _check(place: Path, plan: dict[str, Recipe]) -> None:
     """Raise ValueError if a folder has other content than the run of this name."""
     for name, recipe in plan.items():
-        if not (place / name).exists():
+        if not _begun(place / name):
             continue
         if not same(Run.open(place / name).recipe, recipe):
             raise wrong_value("--out", "runs of the same sweep, or a new folder", f"another recipe in {place / name}")
+
+
+def _begun(folder: Path) -> bool:
+    """Whether there is a run; a process that was killed at once leaves a folder without one, which may be used."""
+    return (folder / CONFIG).is_file()
 
 
 def _one(folder: Path, recipe: Recipe, choice: Choice, settings: training.Settings) -> str:
     """Train, resume or skip a run; returns the outcome in words."""
     known: dict[str, Any] = {"task": choice.task}
     try:
-        if not folder.exists():
+        if not _begun(folder):
             training.train(recipe, folder, settings, **known, data=choice.data, options=choice.options)
             return "trained"
-        if Run.open(folder).summary is not None:
-            return "existed already"
+        ended = Run.open(folder).summary is not None
         training.resume(folder, settings, **known)
-        return "resumed"
+        return "existed already" if ended else "resumed"
     except training.TimeIsUp:
         return STOPPED
     except training.NonFiniteLossError as error:

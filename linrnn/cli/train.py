@@ -44,7 +44,7 @@ def train(
     batch_size: BatchSize = None,
     learning_rate: LearningRate = None,
     patience: Patience = None,
-    seed: Annotated[int | None, typer.Option(help="The same as --set training.seed=SEED.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The same as --set training.seed=N.")] = None,
     minutes: Minutes = None,
     out_folder: Annotated[
         Path | None, typer.Option("--out", help="A new folder for the run.  [default: runs/TASK-CORE]", metavar="DIR")

@@ -21,7 +21,7 @@ from linrnn.recipes import Recipe
 from linrnn.training.run import Run
 from linrnn.util import saved
 from linrnn.util.errors import wrong_value
-from linrnn.util.files import read_json, write
+from linrnn.util.files import new_folder, read_json, write
 
 CARD, README = "card.json", "README.md"
 FORMAT = "linrnn published 1"
@@ -100,9 +100,10 @@ def publish(run: Run, folder: str | os.PathLike[str], title: str) -> Published:
         "about": about | {"data": None},  # a path of this machine is useless on another
         "summary": {name: summary[name] for name in SUMMARY if name in summary},
     }
-    saved.write_model(folder, dataclasses.asdict(model.config), weights)
-    write(folder / README, _words(run, title, summary, size).encode())
-    write(folder / CARD, (json.dumps(card, indent=2) + "\n").encode())  # last: it marks a complete folder
+    with new_folder(folder, f"folder: expected a folder that no other process uses, got {folder}") as draft:
+        saved.write_model(draft, dataclasses.asdict(model.config), weights)
+        write(draft / README, _words(run, title, summary, size).encode())
+        write(draft / CARD, (json.dumps(card, indent=2) + "\n").encode())
     return Published(folder)
 
 

@@ -13,7 +13,8 @@ from linrnn.tasks.base import Split
 from linrnn.tasks.files import New
 from linrnn.training.data import Examples
 from linrnn.training.run import Run
-from linrnn.util.errors import wrong_value
+from linrnn.util.errors import check_integer, wrong_type, wrong_value
+from linrnn.util.types import check_device_is_here, checked
 
 UNKNOWN = "<unk>"
 
@@ -38,6 +39,7 @@ class Predictions(NamedTuple):
     lengths: NDArray[np.int64] | None
 
 
+@checked
 @torch.no_grad()
 def predict(
     run: Run, new: New, *, weights: Literal["best", "last"] = "best", device: torch.device | str = "cpu"
@@ -49,6 +51,7 @@ def predict(
         >>> run = linrnn.Run.open("runs/mine")
         >>> predict(run, linrnn.tasks.files.read_new("new.npz", run.description)).values
     """
+    check_device_is_here(device)
     task, device = run.description, torch.device(device)
     model, objective = run.model(weights).to(device), run.objective(device)
     split = Split(new.inputs, new.lengths, np.zeros(len(new.inputs), dtype=np.int64))
@@ -79,6 +82,7 @@ def names_of(run: Run) -> tuple[str, ...]:
     return task.labels or tuple(str(i) for i in range(task.outputs))
 
 
+@checked
 def generate(
     model: Model, vocabulary: Sequence[str], prompt: str, length: int, *, seed: int = 0, temperature: float = 1.0
 ) -> Iterator[str]:
@@ -95,13 +99,24 @@ def generate(
     """
     if not 0 <= temperature < float("inf"):
         raise wrong_value("temperature", "a number not below 0", temperature)
-    if length < 0:
-        raise wrong_value("length", "a number not below 0", length)
+    check_integer("length", length, 0)
+    check_integer("seed", seed, 0)
+    if not all(isinstance(symbol, str) for symbol in vocabulary):
+        raise wrong_type("vocabulary", "texts", repr(vocabulary)[:80])
+    if model.config.vocabulary is None or not len(vocabulary) == model.config.vocabulary == model.config.classes:
+        expected = f"the {model.config.classes:,} symbols of the model's language"
+        raise wrong_value("vocabulary", expected, f"{len(vocabulary):,}")
+    return _drawn(model, vocabulary, symbols_of(prompt, vocabulary), length, seed, float(temperature))
+
+
+def _drawn(
+    model: Model, vocabulary: Sequence[str], prompt: list[int], length: int, seed: int, temperature: float
+) -> Iterator[str]:
     stream, device = Stream(model), next(model.parameters()).device
     drawn = torch.Generator().manual_seed(seed)
     barred = [i for i, symbol in enumerate(vocabulary) if symbol == UNKNOWN]
     logits: Any = None
-    for symbol in symbols_of(prompt, vocabulary):
+    for symbol in prompt:
         logits = stream.step(torch.tensor([symbol], device=device))
     for _ in range(length):
         scores = logits[0].double().cpu()
@@ -109,6 +124,7 @@ def generate(
         if temperature == 0:
             symbol = int(scores.argmax())
         else:
+            scores -= scores.max()  # at temperatures close to 0 the quotient of the largest is finite
             symbol = int(torch.multinomial((scores / temperature).softmax(-1), 1, generator=drawn))
         yield vocabulary[symbol]
         logits = stream.step(torch.tensor([symbol], device=device))

@@ -20,11 +20,11 @@ from linrnn.tasks import files
 from linrnn.tasks.base import Description, Task
 from linrnn.training import checkpoint
 from linrnn.training.about import checksum, difference, normalized_as
-from linrnn.util.errors import unknown
+from linrnn.util.errors import check_choice
 from linrnn.util.files import json_object, named, parts, plain, read_json, write
 from linrnn.util.locks import locked
 from linrnn.util.provenance import provenance
-from linrnn.util.types import check_device_is_here, check_path
+from linrnn.util.types import check_device_is_here, check_path, check_type
 
 CONFIG, METRICS, SUMMARY, CHECKPOINTS = "config.json", "metrics.jsonl", "summary.json", "checkpoints"
 ABOUT, SPECTRUM, STARTS, LOCK = "run.json", "spectrum.jsonl", "starts.jsonl", ".linrnn-lock"
@@ -35,6 +35,7 @@ class Run:
     """A run: a folder, and functions that read it."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
+        check_path("folder", folder)
         self.folder = Path(folder)
 
     @classmethod
@@ -64,7 +65,6 @@ class Run:
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> "Run":
         """Open the folder of an existing run."""
-        check_path("folder", folder)
         run = cls(folder)
         if not (run.folder / CONFIG).is_file():
             raise ValueError(f"run: expected the folder of a run, with a {CONFIG}, got {folder}")
@@ -174,6 +174,7 @@ class Run:
         return task
 
     def _read(self, data: str | os.PathLike[str] | None) -> Task:
+        check_type("data", data, str | os.PathLike | None)
         about = self.about or {}
         if not about.get("given"):
             if data is not None:
@@ -215,8 +216,7 @@ class Run:
 
     def step(self, weights: Literal["best", "last"] = "best") -> int:
         """The number of training steps of these weights."""
-        if weights not in ("best", "last"):
-            raise unknown("weights", weights, ("best", "last"))
+        check_choice("weights", weights, ("best", "last"))
         steps = checkpoint.steps_in(self.checkpoints)
         if not steps:
             raise ValueError(f"run: expected at least one checkpoint in {self.checkpoints}, got none")
@@ -276,8 +276,12 @@ class Run:
         return [(line, _record(line, RECORDS[name])) for line in lines if line]
 
     def _append(self, name: str, record: dict[str, Any]) -> None:
-        with named(self.folder / name), open(self.folder / name, "a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        path = self.folder / name
+        with named(path), open(path, "ab+") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 1))
+            cut = file.read() not in (b"", b"\n")  # by a kill: the record starts a line of its own
+            file.write(b"\n" * cut + json.dumps(record).encode() + b"\n")
 
 
 def load(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> Model:

@@ -5,15 +5,17 @@ import json
 import lzma
 import os
 import re
+import shutil
 import stat
 import struct
 import tarfile
 import threading
+import time
 import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +23,29 @@ import torch
 from torch import Tensor
 
 from linrnn.util.errors import wrong_value
+from linrnn.util.locks import locked
 
 DAMAGE: tuple[type[Exception], ...] = (  # errors of libraries for damaged files; the system raises OSError too
     ValueError, TypeError, LookupError, ArithmeticError, EOFError, SyntaxError, RuntimeError, struct.error,
     zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, tokenize.TokenError,
 )  # fmt: skip
 FAULTS: tuple[type[Exception], ...] = (OSError, MemoryError, *DAMAGE)
-PART = ".linrnn-part"  # how the temporary files of `write` end
+PART = ".linrnn-part"  # how the names of temporary files and folders end
+IDLE = 60  # seconds after which no process still writes a temporary file
 
 
 def write(path: Path, data: bytes, *, new: bool = False) -> None:
     """Write a temporary file, then rename it: a reader finds the old file or the new file, whole.
 
-    With `new`, an existing file stays, and is a FileExistsError.
+    With `new`, an existing file stays, and is a FileExistsError. What a killed process left of the same file is removed
+    after a minute.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}{PART}")
     with named(path):
+        for part in parts(path.parent, path.name):
+            with suppress(FileNotFoundError):  # another process was faster
+                if time.time() - part.stat().st_mtime > IDLE:
+                    part.unlink()
         try:
             with open(temporary, "wb") as file:
                 file.write(data)
@@ -47,9 +56,33 @@ def write(path: Path, data: bytes, *, new: bool = False) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def parts(folder: Path) -> list[Path]:
-    """The temporary files that a kill in the middle of `write` left in a folder."""
-    name = re.compile(rf"\..+\.\d+-\d+{re.escape(PART)}")
+@contextmanager
+def new_folder(place: Path, busy: str) -> Iterator[Path]:
+    """Context manager with a hidden folder to fill, which takes its name at the end: a process that is killed leaves
+    nothing at `place`, and the next one removes what it left beside it.
+
+    Another process that fills the same folder is a ValueError(busy).
+    """
+    place = place.resolve()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    draft = place.with_name(f".{place.name}{PART}")
+    with locked(place.with_name(f".{place.name}.lock"), busy, remove=True):
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
+        try:
+            yield draft
+            if place.is_dir():  # hidden files of others stay; files that are not hidden are an error of `rmdir`
+                for path in place.glob(".*"):
+                    path.rename(draft / path.name)
+                place.rmdir()
+            draft.rename(place)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def parts(folder: Path, of: str | None = None) -> list[Path]:
+    """The temporary files that a kill in the middle of `write` left in a folder, for all names or for one."""
+    name = re.compile(rf"\.{'.+' if of is None else re.escape(of)}\.\d+-\d+{re.escape(PART)}")
     return [path for path in folder.glob(f".*{PART}") if name.fullmatch(path.name) and path.is_file()]
 
 

@@ -11,6 +11,7 @@ from linrnn.util import extras
 from linrnn.util.errors import wrong_type
 from linrnn.util.files import write
 from linrnn.util.saved import WEIGHTS
+from linrnn.util.types import check_path, check_type
 
 CARD = "README.md"
 PAPER = "https://arxiv.org/abs/2303.06349"
@@ -35,6 +36,7 @@ class OnHub:
         Example:
             >>> model.save_pretrained("my-model", metrics={"accuracy": 0.98}, data="recall")
         """
+        check_path("folder", folder)
         self._save_with_card(Path(folder), Path(folder).resolve().name, metrics, data)
 
     def push_to_hub(
@@ -72,6 +74,7 @@ class OnHub:
         Example:
             >>> model = linrnn.Model.from_pretrained("me/my-model", revision="main")
         """
+        check_path("name", name)
         if Path(name).is_dir():
             return cls._saved_in(Path(name))
         with extras.needed("from_pretrained"):
@@ -94,6 +97,8 @@ class OnHub:
         raise NotImplementedError
 
     def _save_with_card(self, folder: Path, name: str, metrics: Mapping[str, float] | None, data: str | None) -> None:
+        check_type("metrics", metrics, Mapping | None)
+        check_type("data", data, str | None)
         metrics = {} if metrics is None else metrics
         for metric, value in metrics.items():
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from linrnn.util.files import json_object, named, plain, read_json, sha256, write
 from linrnn.util.locks import locked
+from linrnn.util.types import check_path
 
 WEIGHTS, CONFIG, LOCK = "model.safetensors", "config.json", ".linrnn-lock"
 SIZES = ("depth", "d_model", "d_state", "channels", "vocabulary", "classes")
@@ -30,6 +31,7 @@ def write_model(folder: str | os.PathLike[str], config: Mapping[str, Any], weigh
 
     If it is stopped, a folder with an earlier model has the old or the new model.
     """
+    check_path("folder", folder)
     folder = Path(folder)
     described = (
         json.dumps(config, indent=2) + "\n"

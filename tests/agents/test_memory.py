@@ -67,6 +67,9 @@ def test_a_rollout_in_parts() -> None:
     assert not memory.initial_state(3).any()
 
 
+X = torch.zeros(2, 4, dtype=torch.float64)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -74,15 +77,15 @@ def test_a_rollout_in_parts() -> None:
         (lambda: make("lur"), "core: .*'lur'"),
         (lambda: make(options={"bidirectional": True}), "options: expected a causal core, got bidirectional=True"),
         (
-            lambda: make().step(torch.zeros(2, 4), torch.zeros(2, 3)),
+            lambda: make().step(X, torch.zeros(2, 3)),
             r"state: expected shape \(2, 2, 2, 5\), got \(2, 3\)",
         ),
         (
-            lambda: make().step(torch.zeros(2, 4), make().initial_state(2), is_init=torch.zeros(3, dtype=torch.bool)),
+            lambda: make().step(X, make().initial_state(2), is_init=torch.zeros(3, dtype=torch.bool)),
             r"is_init: expected shape \(2,\) \(batch,\), got \(3,\)",
         ),
         (
-            lambda: make().step(torch.zeros(2, 4), make().initial_state(2), is_init=torch.zeros(2)),
+            lambda: make().step(X, make().initial_state(2), is_init=torch.zeros(2)),
             "is_init: expected torch.bool, got torch.float32",
         ),
     ],

@@ -37,6 +37,17 @@ def test_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert_same_end(Run.open(place / f"seed={seed}"), whole)
 
 
+def test_after_a_kill_before_the_first_file_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "seed=0").mkdir()
+    command = ["sweep", "tiny", "--steps", "2", "--quiet", "--device", "cpu", "--out", str(tmp_path)]
+    ended = CliRunner().invoke(app, command)
+    assert ended.exit_code == 0, ended.output
+    assert Run.open(tmp_path / "seed=0").summary is not None
+    (tmp_path / "seed=0" / "curve.png").unlink()  # as after a kill between the summary and the pictures
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert (tmp_path / "seed=0" / "curve.png").is_file()
+
+
 def test_the_exit_status_says_call_again(tmp_path: Path) -> None:
     came = run_command("train", "tiny", "--quiet", "--minutes", "0.00001", "--out", tmp_path / "run")
     assert came.returncode == 75

@@ -29,9 +29,10 @@ from linrnn.cli.app import app
 from linrnn.tasks import pathfinder, store
 from linrnn.training import Run, resume
 from tests.faults import layouts
-from tests.training.helpers import QUIET, assert_same_end, tiny_world, train_tiny
+from tests.training.helpers import QUIET, assert_same_end, assert_same_tensors, tiny_world, train_tiny
 
 CHANGES = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}  # audit events
+PUBLISHED = {"README.md", "card.json", "config.json", "model.safetensors"}
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -133,6 +134,8 @@ def kill_everywhere(name: str, job: Job, root: Path, points: int | None = None, 
 
         def again(folder: Path = folder) -> None:
             job.whole(folder)
+            for path in folder.rglob(".*-part"):
+                os.utime(path, (0, 0))  # a minute later
             job.do(folder)
             job.same(folder, expected)
 
@@ -208,7 +211,59 @@ def jobs(sources: Path) -> dict[str, Job]:
         "import tar.gz": data("import", "scifar", str(sources / "cifar.tar.gz")),
         "import zip": data("import", "listops", str(sources / "listops.zip")),
         "fetch": data("fetch", "scifar"),
+        **_of_runs(sources / "trained"),
     }  # fmt: skip
+
+
+def _of_runs(place: Path) -> dict[str, Job]:
+    """The jobs that use a run, each on a copy of the same one."""
+
+    def trained(folder: Path) -> None:
+        train_tiny(folder / "run", "training.steps=20", "training.eval_every=10")
+        np.savez(folder / "new.npz", inputs=np.arange(60, dtype=np.int64).reshape(5, 12) % 4)
+
+    def prepare(folder: Path) -> None:
+        if not place.exists():
+            _in_fork(trained, place)
+        shutil.copytree(place, folder)
+
+    def made(*arguments: str, out: str) -> Callable[[Path], None]:
+        """A command on the run that makes a file or a folder, which is there as a whole or not at all."""
+
+        def do(folder: Path) -> None:
+            if not (folder / out).is_dir():
+                run, *more = (str(folder / a) if a in ("run", "new.npz") else a for a in arguments[1:])
+                app([arguments[0], run, *more, "--out", str(folder / out)], standalone_mode=False)
+
+        return do
+
+    def whole(folder: Path) -> None:
+        if (folder / "small").exists():
+            assert Run.open(folder / "small").summary is not None
+            assert (folder / "small" / "shrink.png").is_file()
+        if (folder / "published").exists():
+            assert {path.name for path in (folder / "published").iterdir()} == PUBLISHED
+
+    def same_weights(came: Path, expected: Path) -> None:
+        assert_same_tensors(Run.open(came / "small"), Run.open(expected / "small"))
+        assert {path.suffix for path in came.rglob(".*")} <= {".lock"}
+
+    def sweep(folder: Path) -> None:
+        more = ["--set", "training.learning_rate=.01,.02", "--set", "training.eval_every=10", "--steps", "10"]
+        app(["sweep", "tiny", *more, "--quiet", "--out", str(folder / "runs")], standalone_mode=False)
+
+    def same_runs(came: Path, expected: Path) -> None:
+        for path in (expected / "runs").iterdir():
+            same_run(came / "runs" / path.name, path)
+
+    shrink = made("shrink", "run", "--states", "3", "--examples", "5", out="small")
+    return {
+        "shrink": Job(shrink, same_weights, prepare, whole),
+        "publish": Job(made("publish", "run", out="published"), same_data, prepare, whole),
+        "export": Job(made("export", "run", "--to", "c", out="model.c"), same_data, prepare),
+        "predict": Job(made("predict", "run", "new.npz", out="said.csv"), same_data, prepare),
+        "sweep": Job(sweep, same_runs),
+    }
 
 
 def _in_fork(prepare: Callable[[Path], None], folder: Path) -> None:

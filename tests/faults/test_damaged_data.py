@@ -26,6 +26,7 @@ from linrnn.tasks import archive, citations, files, listops, pathfinder, retriev
 from linrnn.tasks.base import Source, Split, Task, silent
 from linrnn.tasks.store import Draft
 from linrnn.training.data import Examples
+from linrnn.util.files import new_folder, write
 from tests.faults import layouts
 
 DEEP = "[" * 100_000
@@ -463,8 +464,6 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """The errors of the system for a write name no file; ours do."""
     import errno
 
-    from linrnn.util.files import write
-
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -480,9 +479,40 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert store.root().is_dir()
 
 
-def test_threads_write_temporary_files_of_their_own(tmp_path: Path) -> None:
-    from linrnn.util.files import write
+def test_what_a_killed_write_left_is_removed_a_minute_later(tmp_path: Path) -> None:
+    left = [tmp_path / f".{name}.12-34.linrnn-part" for name in ("it", "it.other", "its")]
+    for path in left:
+        path.touch()
+    write(tmp_path / "it", b"1")
+    assert all(path.exists() for path in left)  # another process may be writing it
+    for path in left:
+        os.utime(path, (0, 0))
+    write(tmp_path / "it", b"2")
+    assert [path.exists() for path in left] == [False, True, True]
 
+
+def test_a_new_folder_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    def fill(folder: Path) -> None:
+        with new_folder(folder, "busy") as draft:
+            (draft / "it").touch()
+            assert not (folder / "it").exists()
+            if folder.name == "failed":
+                raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fill(tmp_path / "failed")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / ".hidden").touch()
+    for name in ("new", "there"):
+        fill(tmp_path / name)
+    found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert found == {"new/it", "there/it", "there/.hidden"}
+    assert {path.name for path in tmp_path.iterdir()} == {"new", "there"}
+    with new_folder(tmp_path / "twice", "busy"), pytest.raises(ValueError, match="busy"):
+        fill(tmp_path / "twice")
+
+
+def test_threads_write_temporary_files_of_their_own(tmp_path: Path) -> None:
     def often(content: bytes) -> None:
         for _ in range(50):
             write(tmp_path / "it", content)

@@ -259,6 +259,14 @@ def test_each_start_is_recorded(stopped: Run) -> None:
     assert all({"commit", "versions", "machine", "time"} <= start.keys() for start in starts)
 
 
+def test_a_start_after_a_line_that_was_cut_off_is_a_line_of_its_own(stopped: Run) -> None:
+    with open(stopped.folder / "starts.jsonl", "a") as file:
+        file.write('{"step": 45, "ti')
+    resume(stopped.folder, QUIET)
+    *_, last = (stopped.folder / "starts.jsonl").read_text().splitlines()
+    assert json.loads(last)["step"] == 45
+
+
 def test_only_files_that_linrnn_writes_are_removed(stopped: Run) -> None:
     own = [".notes.2024", ".notes.12-34", ".x.1-2.part", "checkpoints/.mine.1-2", "checkpoints/step-notes.txt"]
     for name in own:

@@ -12,7 +12,10 @@ import pytest
 
 from tests.training.helpers import ROOT, environment
 
-JOBS = ("train", "make", "make again", "import folder", "import tar.gz", "import zip", "fetch")
+JOBS = (
+    "train", "make", "make again", "import folder", "import tar.gz", "import zip", "fetch",
+    "shrink", "publish", "export", "predict", "sweep",
+)  # fmt: skip
 
 
 def kills(*arguments: str) -> list[dict[str, Any]]:
@@ -23,8 +26,9 @@ def kills(*arguments: str) -> list[dict[str, Any]]:
 
 
 def test_some_kills_of_every_job() -> None:
-    outcomes = kills("all", "--points", "3")
-    assert tuple(outcome["job"] for outcome in outcomes) == JOBS
+    quick = [job for job in JOBS if job != "sweep"]  # which trains two runs at each try
+    outcomes = kills(*quick, "--points", "3")
+    assert [outcome["job"] for outcome in outcomes] == quick
     assert [outcome for outcome in outcomes if outcome["failures"] or outcome["tries"] != 3] == []
 
 
@@ -33,4 +37,4 @@ def test_some_kills_of_every_job() -> None:
 def test_a_kill_before_every_change(job: str) -> None:
     (outcome,) = kills(job)
     assert outcome["failures"] == {}
-    assert outcome["tries"] == outcome["changes"] > 40
+    assert outcome["tries"] == outcome["changes"] > (3 if job in ("export", "predict") else 20)

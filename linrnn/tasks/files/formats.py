@@ -7,6 +7,7 @@ from linrnn.tasks.files import audio, npz, table, text
 from linrnn.tasks.files.packed import OPEN, plain_name
 from linrnn.util.errors import wrong_value
 from linrnn.util.files import plain
+from linrnn.util.types import check_path
 
 FORMATS: dict[str, ModuleType] = {"npz": npz, "table": table, "audio": audio, "text": text}
 COMPRESSED = (*OPEN, ".zip")
@@ -18,8 +19,10 @@ WHAT = {
 }
 
 
-def format_of(path: Path) -> str:
+def format_of(path: str | Path) -> str:
     """The format of an existing file or folder."""
+    check_path("path", path)
+    path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: expected a file or a folder, got neither")
     if path.is_dir():

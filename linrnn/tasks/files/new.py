@@ -16,6 +16,7 @@ from linrnn.tasks.files.formats import WHAT, format_of
 from linrnn.tasks.files.packed import plain_name
 from linrnn.util.errors import wrong_value
 from linrnn.util.files import named, plain
+from linrnn.util.types import check_path, check_type
 
 
 class New(NamedTuple):
@@ -44,6 +45,8 @@ def read_new(path: str | Path, like: Description) -> New:
         path: a file in the format of the training data, or arrays of NumPy.
         like: the description of the task.
     """
+    check_path("path", path)
+    check_type("like", like, Description)
     path = Path(path).expanduser()
     heard = like.options.get("format") == "audio" and path.is_dir() and bool(_audio(path))
     heard = heard or (path.is_file() and path.suffix.lower() in audio.SUFFIXES)

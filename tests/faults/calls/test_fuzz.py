@@ -15,20 +15,22 @@ from torch import Tensor
 
 from linrnn import recipes, tasks
 from linrnn.cores import CORES
-from tests.faults.calls import mutations, valid
+from tests.faults.calls import mutations, stored, valid
 from tests.faults.calls.definitions import expected
 from tests.faults.calls.valid import Call
 from tests.helpers import relative_error
+from tests.training.helpers import tiny_world
 
 CALLS = {call.name: call for call in valid.calls()}
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 FREE_NAMES = ("fuzzed",)
+WITH_FILES = "test_one_wrong_argument_of_calls_with_files"
 ELSEWHERE = {  # public names that are not called with arguments, or that write files, and the tests that call them
     "Core": "tests/cores/test_own_core.py",
     "ModelState": "of Model.step",
-    "Run": "tests/faults/test_damaged_runs.py",
-    "load": "tests/faults/test_damaged_runs.py",
-    "resume": "tests/faults/test_damaged_runs.py",
+    "Run": WITH_FILES,
+    "load": WITH_FILES,
+    "resume": WITH_FILES,
     "train": "test_wrong_arguments_of_training",
     "warm_up": "without arguments",
     "names": "without arguments",
@@ -49,14 +51,14 @@ ELSEWHERE = {  # public names that are not called with arguments, or that write 
     "NonFiniteLossError": "an exception",
     "TimeIsUp": "an exception",
     "Learned": "of Learner.step",
-    "open_data": "tests/faults/test_damaged_data.py",
-    "read_new": "tests/tasks/files",
+    "open_data": WITH_FILES,
+    "read_new": WITH_FILES,
     "New": "of read_new",
-    "format_of": "tests/tasks/files",
-    "options_of": "tests/tasks/files",
-    "predict": "tests/training/test_own.py",
+    "format_of": WITH_FILES,
+    "options_of": WITH_FILES,
+    "predict": WITH_FILES,
     "Predictions": "of predict",
-    "generate": "tests/training/test_own.py",
+    "generate": WITH_FILES,
     "Suggestion": "of recipes.suggest",
     "Preset": "a table of the package",
     "figure": "tests/paper/figures",
@@ -86,6 +88,7 @@ def changes(call: Call) -> list[tuple[str, str, mutations.Change]]:
         for argument, value in call.arguments().items()
         if argument not in call.fixed
         for name, change in mutations.of(value)
+        if argument not in call.paths or name not in ("text", "no-text")
     ]
 
 
@@ -143,6 +146,20 @@ def test_one_wrong_argument(name: str) -> None:
         except Exception as error:
             failures.append(f"{argument} {what}: {type(error).__name__}: {error}"[:200])
     assert tries
+    assert not failures, "\n".join([f"{len(failures)} of {tries}", *failures])
+
+
+def test_one_wrong_argument_of_calls_with_files(tmp_path: Path) -> None:
+    failures, tries = [], 0
+    with tiny_world():
+        for call in stored.calls(tmp_path):
+            attempt(call, call.arguments())
+            for argument, what, change in changes(call):
+                tries += 1
+                try:
+                    check(call, argument, change())
+                except Exception as error:
+                    failures.append(f"{call.name}: {argument} {what}: {type(error).__name__}: {error}"[:200])
     assert not failures, "\n".join([f"{len(failures)} of {tries}", *failures])
 
 
@@ -212,6 +229,8 @@ def test_every_public_name_is_called() -> None:
     import linrnn
 
     public = {*documented, *(name for name in linrnn.__all__ if not inspect.ismodule(getattr(linrnn, name)))}
+    for module in (linrnn.agents, linrnn.export, linrnn.nn, linrnn.online, linrnn.tasks, linrnn.training):
+        public |= set(module.__all__)
     assert {name for name in public if name not in called and name not in ELSEWHERE} == set()
     assert {name for name in ELSEWHERE if name not in public} == set()
 

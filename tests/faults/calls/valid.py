@@ -11,9 +11,10 @@ import torch
 
 import linrnn
 from linrnn import objectives, recipes, tasks, training
-from linrnn.cores import CORES
+from linrnn.cores import CORES, reduction
 from linrnn.fast import Accelerated, accelerate, packs, reason
 from linrnn.paper import presets
+from linrnn.training.shrink import shrink
 
 SIZES = {"d_model": 4, "d_state": 6}
 KINDS: dict[str, dict[str, Any]] = {
@@ -35,6 +36,7 @@ class Call:
         arguments: makes them, the same each time.
         fixed: arguments that are not changed.
         also: other words by which messages may call an argument.
+        paths: arguments for which any text is a path.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Call:
     arguments: Callable[[], dict[str, Any]]
     fixed: tuple[str, ...] = ()
     also: dict[str, str] = field(default_factory=lambda: {"splits": "fractions"})
+    paths: tuple[str, ...] = ()
 
 
 def seeded(make: Callable[[], Any]) -> Callable[[], Any]:
@@ -113,6 +116,8 @@ def calls() -> Iterator[Call]:
     yield from _of_streams()
     yield from _of_tasks()
     yield from _of_training()
+    yield from _of_memory()
+    yield from _of_smaller()
 
 
 def _of_core(name: str, core: Any) -> Iterator[Call]:
@@ -306,3 +311,26 @@ def _of_objective(objective: objectives.Objective) -> Iterator[Call]:
             }  # fmt: skip
 
         yield Call(f"{of}.{method}", getattr(objective, method), given)
+
+
+def _of_memory() -> Iterator[Call]:
+    cls = linrnn.agents.Memory
+    yield Call("agents.Memory", cls, lambda: defaults(cls, d_model=4, d_state=6, options={"r_min": 0.5}))
+    x, starts = torch.randn(2, 5, 4), torch.arange(10).view(2, 5) % 3 == 1
+    for core in ("lru", "rglru"):
+        torch.manual_seed(0)
+        one = cls(4, 6, depth=2, core=core)
+        state = one(x)[1].detach()
+        yield Call(f"Memory.forward, {core}", one.forward, lambda state=state: {  # type: ignore[misc]
+            "x": x.clone(), "state": state.clone(), "is_init": starts.clone(),
+        })  # fmt: skip
+        yield Call(f"Memory.step, {core}", one.step, lambda state=state: {  # type: ignore[misc]
+            "x": x[:, 0].clone(), "state": state.clone(), "is_init": starts[:, 0].clone(),
+        })  # fmt: skip
+    yield Call("Memory.initial_state", one.initial_state, lambda: {"batch": 2})
+
+
+def _of_smaller() -> Iterator[Call]:
+    yield Call("reduce", reduction.reduce, lambda: {"layer": layer("lru"), "states": 3, "by": "balanced"})
+    yield Call("reduce_to", reduction.reduce_to, lambda: {"layer": layer("lru"), "error": 0.1})
+    yield Call("shrink", shrink, lambda: {"model": model(), "states": 3, "error": None, "by": "balanced"})
