@@ -42,3 +42,20 @@ def test_agents() -> None:
     page, results = page_and_record("agents", "agents/repeat.json")
     for memory in ("none", "lru", "rglru", "gru"):
         assert f"| {', '.join(f'{100 * part:.1f}' for part in sorted(results[memory]['right']))} |" in page
+
+
+def test_shrink() -> None:
+    page, results = page_and_record("shrink", "shrink/small.json")
+    for name in ("recall", "listops", "vowels"):
+        row = results[name]
+        cells = [f"{100 * row['balanced']['test'][0]:.1f}"]
+        cells += [f"{row[by]['states'][1]}: {100 * row[by]['test'][1]:.1f}" for by in ("balanced", "energy", "half")]
+        assert " | ".join([*cells, f"{100 * row['half']['fine-tuned']['test']:.1f}"]) in page
+    for row in results["stream of the full recipes"].values():
+        assert " | ".join(f"{a} to {b}" for a, b in (row["states"], map(round, row["microseconds"]))) in page
+
+
+def test_gated_cores() -> None:
+    page, results = page_and_record("cores", "recall/gated.json")
+    for row in results:
+        assert f"{100 * row['test_accuracy']:.1f}%" in page
