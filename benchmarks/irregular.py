@@ -22,7 +22,7 @@ from torch import Tensor
 import linrnn
 
 KEPT, WINDOW, LEFT_OUT = 0.25, 64, 16  # part of the weeks, steps of a window, steps without a score
-STEPS, BATCH, RATE = 500, 32, 3e-3
+STEPS, BATCH, RATE = 300, 32, 3e-3
 SEEDS = 3
 TIMES = {"ignored": (False, False), "as an input": (True, False), "as dt": (False, True), "both": (True, True)}
 

@@ -131,7 +131,8 @@ class ModelConfig(Architecture, Interface):  # in this order the fields of Inter
         choices = {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
         for name, known in {"core": CORES, **choices}.items():
             if getattr(self, name) not in known:
-                raise wrong_value(name, " or ".join(map(repr, known)), repr(getattr(self, name)))
+                hint = "; linrnn.register_core, or --import MODULE, adds cores" if name == "core" else ""
+                raise wrong_value(name, " or ".join(map(repr, known)), repr(getattr(self, name)) + hint)
         if not 0 <= self.dropout < 1:
             raise wrong_value("dropout", "a probability from 0 to below 1", self.dropout)
         if self.documents == 2 and self.pooling == "none":

@@ -121,6 +121,12 @@ def test_only_the_backend_asks_what_a_device_is() -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["FEW", "CHUNK", "ALIGNED", "Row", "Weights", "Settings", "System"])
+def test_a_name_stands_for_one_thing(name: str) -> None:
+    definition = re.compile(rf"^(class {name}\b|{name}(: .*)? = )", re.MULTILINE)
+    assert len([module for module, path in FILE_OF.items() if definition.search(path.read_text())]) <= 1
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -50,9 +50,7 @@ def scan(
     dtype: Dtype = None,
     with_baselines: Annotated[
         bool,
-        typer.Option(
-            "--baselines/--no-baselines", "--rivals/--no-rivals", help="Scans of other libraries, if installed."
-        ),
+        typer.Option("--baselines/--no-baselines", help="Scans of other libraries, if installed."),
     ] = True,
     device: Device = None,
     threads: Threads = None,

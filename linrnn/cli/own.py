@@ -1,10 +1,13 @@
-"""The options of commands that take the user's files."""
+"""The options of commands that take the user's files.
+
+Their values are checked where the files are read, so that a mistake is an error of one line.
+"""
 
 import functools
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -13,10 +16,8 @@ PANEL = "Data of your own"
 Target = Annotated[
     str | None, typer.Option(help="Tables: the column to learn; several with commas.", rich_help_panel=PANEL)
 ]
-Window = Annotated[
-    int | None, typer.Option(min=1, help="The steps, or characters, of an example.", rich_help_panel=PANEL)
-]
-Horizon = Annotated[int | None, typer.Option(min=1, help="Tables: the steps to forecast.", rich_help_panel=PANEL)]
+Window = Annotated[int | None, typer.Option(help="The steps, or characters, of an example.", rich_help_panel=PANEL)]
+Horizon = Annotated[int | None, typer.Option(help="Tables: the steps to forecast.", rich_help_panel=PANEL)]
 Columns = Annotated[
     str | None,
     typer.Option(help="Tables: the inputs, with commas.  [default: all numbers]", rich_help_panel=PANEL),
@@ -27,7 +28,7 @@ Group = Annotated[
 ]
 Period = Annotated[
     int | None,
-    typer.Option(min=1, help="Forecasts: the length of a season in steps.  [default: inferred]", rich_help_panel=PANEL),
+    typer.Option(help="Forecasts: the length of a season in steps.  [default: inferred]", rich_help_panel=PANEL),
 ]
 Relative = Annotated[
     bool | None,
@@ -38,16 +39,14 @@ Relative = Annotated[
     ),
 ]
 Missing = Annotated[
-    Literal["error", "mean", "drop"] | None,
-    typer.Option(help="What to do with missing and infinite numbers.", rich_help_panel=PANEL),
+    str | None,
+    typer.Option(help="What to do with missing and infinite numbers: error, mean or drop.", rich_help_panel=PANEL),
 ]
 KindOption = Annotated[
     str | None,
     typer.Option("--kind", help="Arrays: what is learned.  [default: by their shapes]", rich_help_panel=PANEL),
 ]
-Rate = Annotated[
-    int | None, typer.Option(min=1, help="Audio: samples a second; files are resampled.", rich_help_panel=PANEL)
-]
+Rate = Annotated[int | None, typer.Option(help="Audio: samples a second; files are resampled.", rich_help_panel=PANEL)]
 Seconds = Annotated[float | None, typer.Option(help="Audio: longer files are cut.", rich_help_panel=PANEL)]
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from linrnn import training
 from linrnn.cli.console import bars, log, out, say
-from linrnn.cli.runs import Device, RunFolder, Weights
+from linrnn.cli.runs import Device, RunFolder, WhichWeights
 from linrnn.export.published import open_run
 from linrnn.tasks import files
 from linrnn.training import prediction
@@ -33,7 +33,7 @@ def predict(
     file: Annotated[
         Path | None, typer.Option("--out", help="A .csv or .npz file.  [default: print the first]", metavar="FILE")
     ] = None,
-    weights: Weights = "best",
+    weights: WhichWeights = "best",
     device: Device = None,
 ) -> None:
     """The predictions of a run's model for new data: class names and probabilities, or numbers in units of the target.
@@ -121,7 +121,7 @@ def generate(
     length: Annotated[int, typer.Option(min=0, help="The number of symbols to generate.")] = 500,
     temperature: Annotated[float, typer.Option(help="Below 1: more probable symbols; 0: the most probable.")] = 1.0,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same text.")] = 0,
-    weights: Weights = "best",
+    weights: WhichWeights = "best",
     device: Device = "cpu",
 ) -> None:
     """Continue a text with a language model, symbol by symbol in constant memory.
@@ -141,8 +141,9 @@ def generate(
         raise wrong_value("--prompt", "at least one symbol of the training data", repr(prompt))
     if absent:
         say(f"the training data does not have {', '.join(map(repr, absent))}: left out of the prompt")
+    symbols = prediction.generate(model, task.vocabulary, known, length, seed=seed, temperature=temperature)
     sys.stdout.write(known)
-    for symbol in prediction.generate(model, task.vocabulary, known, length, seed=seed, temperature=temperature):
+    for symbol in symbols:
         sys.stdout.write(between + symbol)
         sys.stdout.flush()
     sys.stdout.write("\n")

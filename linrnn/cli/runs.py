@@ -32,7 +32,7 @@ from linrnn.util.errors import unknown, wrong_value
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a run.", metavar="RUN")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...  [default: the GPU, if there is one]")]
 Split = Annotated[Literal["train", "validation", "test"], typer.Option(help="Which examples.")]
-Weights = Annotated[Literal["best", "last"], typer.Option(help="The best weights by validation, or the last.")]
+WhichWeights = Annotated[Literal["best", "last"], typer.Option(help="The best weights by validation, or the last.")]
 Data = Annotated[
     Path | None,
     typer.Option("--data", help="The path of the run's data.  [default: the stored path]", metavar="PATH"),
@@ -48,7 +48,7 @@ SORTS = tuple(name for name in COLUMNS if name not in ("state",))
 def evaluate_run(
     run: RunFolder,
     split: Split = "test",
-    weights: Weights = "best",
+    weights: WhichWeights = "best",
     device: Device = None,
     data: Data = None,
     count: Annotated[
@@ -109,7 +109,7 @@ def runs(
 
 
 @dataclass(frozen=True)
-class Row:
+class RunRow:
     """A run in the table of runs; some numbers of an unfinished run are None."""
 
     name: str
@@ -144,7 +144,7 @@ class Row:
         return value == "", value
 
 
-def listed(folder: Path) -> tuple[list[Row], dict[str, str]]:
+def listed(folder: Path) -> tuple[list[RunRow], dict[str, str]]:
     """All runs in a folder by name, and the reasons why some folders cannot be read."""
     found, unread = [], {}
     configs = {*folder.rglob(CONFIG), *(file.parents[1] / CONFIG for file in folder.rglob(f"{CHECKPOINTS}/step-*"))}
@@ -159,7 +159,7 @@ def listed(folder: Path) -> tuple[list[Row], dict[str, str]]:
 
 
 def _of_another_program(config: Path) -> bool:
-    """Whether a config.json has other contents than the recipe of a run, such as those of a saved model."""
+    """Whether a config.json has other contents than the recipe of a run, such as the contents of a saved model's."""
     try:
         data = json.loads(config.read_bytes())
     except (OSError, ValueError):
@@ -167,7 +167,7 @@ def _of_another_program(config: Path) -> bool:
     return not (isinstance(data, dict) and data.keys() & {"task", "training"})
 
 
-def row_of(run: Run, name: str) -> Row:
+def row_of(run: Run, name: str) -> RunRow:
     """A run in a table of runs."""
     recipe, records, summary = run.recipe, run.metrics(), run.summary
     metric = run.metric
@@ -176,7 +176,7 @@ def row_of(run: Run, name: str) -> Row:
         if metric.name in record and metric.better(record[metric.name], best):
             best = record[metric.name]
     done = records[-1]["step"] if records else 0
-    row = Row(name, recipe, metric, done, best, summary or {})
+    row = RunRow(name, recipe, metric, done, best, summary or {})
     numbers = [row.validation, (summary or {}).get("test", {}).get("best"), (summary or {}).get("steps_per_second")]
     if not all(number is None or type(number) in (int, float) for number in numbers):
         raise ValueError(f"{run.folder / SUMMARY}: expected the summary of a run, got {numbers[1:]} as its numbers")
@@ -195,7 +195,7 @@ def compare(
     - `linrnn compare runs/*`
     - `linrnn compare runs/recall-lru* runs/recall-rnn* --csv cores.csv`
     """
-    rows: list[Row] = []
+    rows: list[RunRow] = []
     for folder in folders:
         if not folder.exists():
             raise wrong_value("RUN", "the folder of a run", folder)
@@ -206,7 +206,7 @@ def compare(
     show_groups(rows, file)
 
 
-def show_groups(rows: Sequence[Row], file: Path | None = None) -> None:
+def show_groups(rows: Sequence[RunRow], file: Path | None = None) -> None:
     """A line for each group of runs that differ only in their seeds, for each task the best first."""
     for row in rows:
         if not row.summary:
@@ -214,7 +214,7 @@ def show_groups(rows: Sequence[Row], file: Path | None = None) -> None:
     ended = [row for row in rows if row.summary]
     if not ended:
         raise ValueError("RUN: expected at least one run that has ended, got none")
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[RunRow]] = {}
     for row in ended:
         group = groups.setdefault(_without_seed(row), [])
         seed = row.recipe.training.seed
@@ -260,7 +260,7 @@ def stream(
     run: RunFolder,
     example: Annotated[int, typer.Option(help="The number of the example in the split.")] = 0,
     split: Split = "test",
-    weights: Weights = "best",
+    weights: WhichWeights = "best",
     device: Device = None,
     data: Data = None,
 ) -> None:
@@ -335,16 +335,16 @@ def _words(metrics: Sequence[Metric], values: dict[str, float]) -> str:
     return ", ".join(f"{m.words} {m.text(values[m.name])}" for m in metrics if m.name in values)
 
 
-def _renamed(row: Row, name: str) -> Row:
-    return Row(name, row.recipe, row.metric, row.done, row.validation, row.summary)
+def _renamed(row: RunRow, name: str) -> RunRow:
+    return RunRow(name, row.recipe, row.metric, row.done, row.validation, row.summary)
 
 
-def _rank(group: Sequence[Row]) -> float:
+def _rank(group: Sequence[RunRow]) -> float:
     score = statistics.mean(float(row.summary["test"]["best"]) for row in group)
     return -score if group[0].metric.higher else score
 
 
-def _without_seed(row: Row) -> str:
+def _without_seed(row: RunRow) -> str:
     flat = {name: value for name, value in _flat(row.recipe).items() if name != "training.seed"}
     return repr((row.recipe.task, row.summary.get("source"), sorted(flat.items())))
 

@@ -29,7 +29,7 @@ from linrnn.cli.choices import (
 )
 from linrnn.cli.console import out, say
 from linrnn.cli.plugins import Modules, import_modules
-from linrnn.cli.runs import CsvFile, Device, Row, row_of, show_groups
+from linrnn.cli.runs import CsvFile, Device, RunRow, row_of, show_groups
 from linrnn.recipes import Recipe
 from linrnn.training.overrides import override
 from linrnn.training.run import CONFIG, Run
@@ -93,7 +93,7 @@ def sweep(
             out.print(f"{number} of {len(plan)}: {escape(str(place / name))}: {became}", highlight=False)
         if over:
             break
-    rows: list[Row] = [row_of(Run.open(place / name), name) for name in plan if _begun(place / name)]
+    rows: list[RunRow] = [row_of(Run.open(place / name), name) for name in plan if _begun(place / name)]
     if any(row.summary for row in rows) or not over:
         show_groups(rows, file)
     if over:

@@ -25,7 +25,12 @@ class Modes(NamedTuple):
 
     lam: Tensor  # (N,)
     B: Tensor  # (N, H)
-    C: Tensor  # (outputs, N); a bidirectional layer has the outputs of both scans
+    C: Tensor  # (directions·H, N): a bidirectional layer has one output for each direction and feature
+
+    @property
+    def directions(self) -> int:
+        """2 for a bidirectional layer."""
+        return self.C.shape[0] // self.B.shape[1]
 
     def gramians(self) -> tuple[Tensor, Tensor]:
         """The Gramians of the real system, (2N, 2N) each: P = Λ·P·Λ* + B·B* and Q = Λ*·Q·Λ + C*·C.
@@ -33,13 +38,16 @@ class Modes(NamedTuple):
         In the basis of eigenvectors each entry of P and Q is a quotient. The states of the real system are √2·Re x and
         √2·Im x, a unitary change of coordinates from (x, conj x).
         """
-        lam = torch.cat([self.lam, self.lam.conj()])
-        B = torch.cat([self.B, self.B.conj()])
-        C = torch.cat([self.C, self.C.conj()], dim=1) / 2
+        lam, B, C = self._pairs()
         P = B @ B.mH / (1 - lam.unsqueeze(1) * lam.conj())
         Q = C.mH @ C / (1 - lam.conj().unsqueeze(1) * lam)
         U = _to_real(len(self.lam)).to(lam.device)
         return (U @ P @ U.mH).real, (U @ Q @ U.mH).real
+
+    def _pairs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """λ, B and C of the states and their conjugates, without a real part in the output: y_k = C·x_k."""
+        lam, B, C = self
+        return torch.cat([lam, lam.conj()]), torch.cat([B, B.conj()]), torch.cat([C, C.conj()], dim=1) / 2
 
     def real(self) -> tuple[Tensor, Tensor, Tensor]:
         """A, B and C of the real system with states √2·Re x and √2·Im x."""
@@ -49,20 +57,31 @@ class Modes(NamedTuple):
         C = 2**-0.5 * torch.cat([self.C.real, -self.C.imag], dim=1)
         return A, B, C
 
-    def gain(self, frequencies: int = 4096) -> Tensor:
-        """A lower bound on the gain from input to output: its maximum over a grid of frequencies and λ's phases."""
+    def gain(self, frequencies: int = 4096, candidates: int = 32) -> Tensor:
+        """A lower bound on the gain from input to output, by a search over a grid of frequencies and λ's phases.
+
+        The Frobenius norm, which is cheap at all frequencies, chooses the best frequency of each part of the grid; the
+        gain is the largest spectral norm among these candidates.
+        """
         grid = torch.linspace(0, torch.pi, frequencies, dtype=torch.float64, device=self.lam.device)
-        grid = torch.cat([grid, self.lam.angle()])
-        return torch.stack(
-            [torch.linalg.matrix_norm(self.response(part), ord=2).max() for part in grid.split(256)]
-        ).max()
+        grid = torch.cat([grid, self.lam.angle().abs()]).sort().values
+        lam, B, C = self._pairs()
+        products = (C.mH @ C) * (B @ B.mH).mT
+        weights = 1 / (1 - lam * torch.polar(torch.ones_like(grid), -grid).unsqueeze(1))
+        size = torch.einsum("ki,ij,kj->k", weights.conj(), products, weights).real
+        parts = zip(grid.chunk(candidates), size.chunk(candidates), strict=True)
+        best = torch.stack([part[of_part.argmax()] for part, of_part in parts])
+        largest: Tensor = torch.linalg.matrix_norm(self.response(best), ord=2).max()
+        return largest
 
     def response(self, frequencies: Tensor) -> Tensor:
-        """The transfer function at exp(iω), (frequencies, outputs, H)."""
+        """The transfer function at exp(iω), (frequencies, H, H); the scan from the end has the conjugate one."""
         z = torch.polar(torch.ones_like(frequencies), -frequencies).unsqueeze(1)
         one = torch.einsum("on,kn,nh->koh", self.C, 1 / (1 - self.lam * z), self.B)
         other = torch.einsum("on,kn,nh->koh", self.C.conj(), 1 / (1 - self.lam.conj() * z), self.B.conj())
-        return (one + other) / 2
+        forward: Tensor
+        forward, *back = ((one + other) / 2).split(self.B.shape[1], dim=1)
+        return forward + back[0].conj() if back else forward
 
 
 class Reduced(NamedTuple):
@@ -70,14 +89,17 @@ class Reduced(NamedTuple):
 
     layer: LRU
     singular_values: Tensor  # the Hankel singular values of the original layer, (2N,), largest first
-    bound: float  # on the norm of the output's change, for an input of norm 1 in each direction
+    bound: float  # on the norm of the output's change for an input of norm 1, in exact arithmetic
 
 
 def modes(layer: LRU) -> Modes:
-    """The system of a layer; a bidirectional layer has one output for each direction and feature."""
+    """The system of a layer; a ValueError if an eigenvalue has a magnitude of 1 or more."""
     if not isinstance(layer, LRU):
         raise wrong_type("layer", "a linrnn.LRU or linrnn.S5", type(layer).__name__)
     lam, B, C, _ = (part.detach().double() for part in layer.system())
+    radius = float(from_planes(lam).abs().max())
+    if not radius < 1:
+        raise wrong_value("layer", "eigenvalues with |λ| < 1", f"|λ| = {radius:g}")
     directions = [from_planes(part).conj() for part in C.split(layer.d_state, dim=-1)]  # planes (Re C, -Im C)
     if not all(bool(part.isfinite().all()) for part in (lam, B, C)):
         raise wrong_value("layer", "finite parameters", "NaN or infinite numbers")
@@ -108,9 +130,9 @@ def reduce(layer: LRU, states: int, *, by: Method = "balanced") -> Reduced:
         raise unknown("by", by, get_args(Method))
     system = modes(layer)
     left, sigma, right = balanced(system)
-    if by == "balanced":
+    if by == "balanced" and states < layer.d_state:
         kept, order = _truncated(system, left, sigma, right, states)
-        bound = 2 * float(sigma[order:].sum())
+        bound = 2 * float(sigma[order:].sum()) * system.directions
     else:
         kept, bound = _strongest(system, states)
     return Reduced(_layer_of(kept, states, layer), sigma, bound)
@@ -132,7 +154,9 @@ def reduce_to(layer: LRU, error: float) -> Reduced:
         raise wrong_value("error", "a part of the layer's gain, between 0 and 1", error)
     system = modes(layer)
     sigma = balanced(system)[1]
-    bounds = 2 * sigma.flip(0).cumsum(0).flip(0)  # entry k: if state k and all later states are removed
+    bounds = (
+        2 * system.directions * sigma.flip(0).cumsum(0).flip(0)
+    )  # entry k: if state k and all later states are removed
     limit = error * system.gain()
     fewest = max(1, -(-int((bounds > limit).sum()) // 2))
     for states in range(fewest, layer.d_state):  # a real eigenvalue takes one complex state
@@ -166,7 +190,7 @@ def _truncated(system: Modes, left: Tensor, sigma: Tensor, right: Tensor, states
 def _strongest(system: Modes, states: int) -> tuple[Modes, float]:
     """The states with the largest energy, and a bound on the error: the sum of the gains of the other states."""
     lam, B, C = system
-    gains = B.norm(dim=1) * C.norm(dim=0)
+    gains = B.norm(dim=1) * C.norm(dim=0) * system.directions**0.5
     order = (gains / torch.sqrt(1 - lam.abs().square())).argsort(descending=True)
     kept, dropped = order[:states], order[states:]
     return Modes(lam[kept], B[kept], C[:, kept]), float((gains / (1 - lam.abs()))[dropped].sum())

@@ -122,7 +122,7 @@ class S4(Core):
         """The impulse response, (length, H, H): entry (k, i, i) is y_k's feature i for a unit impulse in feature i."""
         self._require_causal("kernel")
         check_integer("length", length, 0)
-        system = System(*(planes.double() for planes in self._system()))
+        system = LowRankSystem(*(planes.double() for planes in self._system()))
         squares = _squares(system, length)
         K = _responses(system, squares, length, 2 * system.delta.unsqueeze(-1) * system.b.unsqueeze(1))[0]
         K = torch.cat([K[:, :1] + self.D.unsqueeze(-1), K[:, 1:]], dim=1)
@@ -165,15 +165,15 @@ class S4(Core):
             y = self._add_Du(y, u)
         return y.to(output_dtype(u, system.delta.dtype)), x.movedim(0, 1)
 
-    def _system(self) -> "System":
+    def _system(self) -> "LowRankSystem":
         p, b, c, re, im, delta = (
             x.to(carry_dtype(x.dtype)) for x in (self.p, self.B, self.C, self.a_re_log, self.a_im, self.delta_log)
         )
         nu = spectrum.stable(re + delta.unsqueeze(-1)) * torch.exp(-delta).unsqueeze(-1)
-        return System(torch.stack([-nu, im]), p, b, c.movedim(1, 0), torch.exp(delta))
+        return LowRankSystem(torch.stack([-nu, im]), p, b, c.movedim(1, 0), torch.exp(delta))
 
 
-class System(NamedTuple):
+class LowRankSystem(NamedTuple):
     """The parameters in continuous time, in the dtype of states."""
 
     a: Tensor  # (2, H, N)
@@ -183,13 +183,13 @@ class System(NamedTuple):
     delta: Tensor  # (H,)
 
 
-def _times_A(system: System, x: Tensor) -> Tensor:
+def _times_A(system: LowRankSystem, x: Tensor) -> Tensor:
     """A·x for x (2, batch, H, N). p*·x over all states is twice the real part of the sum over the stored states."""
     a, p = system.a.unsqueeze(1), system.p.unsqueeze(1)
     return times(a, x) - 2 * p * (p * x).sum((0, 3)).unsqueeze(-1)
 
 
-def _solve(system: System, x: Tensor) -> Tensor:
+def _solve(system: LowRankSystem, x: Tensor) -> Tensor:
     """(I - Δ/2·A)⁻¹·x in O(N), by Woodbury's identity."""
     delta = system.delta.unsqueeze(-1)
     diagonal = -delta / 2 * system.a.unsqueeze(1)
@@ -200,18 +200,18 @@ def _solve(system: System, x: Tensor) -> Tensor:
     return x - delta * q * s.unsqueeze(-1)
 
 
-def _step(system: System, x: Tensor, u: Tensor) -> Tensor:
+def _step(system: LowRankSystem, x: Tensor, u: Tensor) -> Tensor:
     """x_k from x_{k-1} (2, batch, H, N) and u_k (batch, H)."""
     delta = system.delta.unsqueeze(-1)
     return _solve(system, x + delta / 2 * _times_A(system, x) + delta * system.b.unsqueeze(1) * u.unsqueeze(-1))
 
 
-def _discrete_B(system: System) -> Tensor:
+def _discrete_B(system: LowRankSystem) -> Tensor:
     """B̄, (2, H, N)."""
     return _solve(system, (system.delta.unsqueeze(-1) * system.b).unsqueeze(1)).squeeze(1)
 
 
-def dense(system: System) -> Tensor:
+def dense(system: LowRankSystem) -> Tensor:
     """Ā as real matrices (H, 2N, 2N) on the real and imaginary parts of states, column by column."""
     H, N = system.a.shape[1:]
     basis = torch.eye(2 * N, dtype=system.a.dtype, device=system.a.device).view(2 * N, 2, 1, N)
@@ -229,7 +229,7 @@ def _rows(c: Tensor) -> Tensor:
     return _join(2 * ssm.conj(c)).unsqueeze(-2)
 
 
-def _squares(system: System, length: int) -> list[Tensor]:
+def _squares(system: LowRankSystem, length: int) -> list[Tensor]:
     """Ā, Ā², Ā⁴, ..., one for each binary digit of `length`, (H, 2N, 2N) each."""
     squares = [dense(system)]
     while len(squares) < length.bit_length():
@@ -237,7 +237,7 @@ def _squares(system: System, length: int) -> list[Tensor]:
     return squares
 
 
-def _responses(system: System, squares: list[Tensor], length: int, w: Tensor) -> Tensor:
+def _responses(system: LowRankSystem, squares: list[Tensor], length: int, w: Tensor) -> Tensor:
     """C·Ā^k·x for k < length, given w = (2 - Δ·A)·x.
 
     Args:
@@ -265,7 +265,9 @@ def _responses(system: System, squares: list[Tensor], length: int, w: Tensor) ->
     return inverse_fft(cw - divide(times(t, times(cp, pw)), torch.stack([1 + re, im])), length)
 
 
-def _final(u: Tensor, system: System, squares: list[Tensor], state: Tensor | None, lengths: Tensor | None) -> Tensor:
+def _final(
+    u: Tensor, system: LowRankSystem, squares: list[Tensor], state: Tensor | None, lengths: Tensor | None
+) -> Tensor:
     """The state after the last valid step, (batch, 2, H, N): matmuls inside chunks, then a loop over chunks."""
     (batch, L, H), N = u.shape, system.a.shape[2]
     if lengths is not None:

@@ -10,12 +10,11 @@ from torch import Tensor, nn
 from linrnn.cores import LRU
 from linrnn.cores.base import Core, valid_mask
 from linrnn.cores.ssm import DiagonalSSM, conj
+from linrnn.export.plain_scan import CHUNK
 from linrnn.fast.chunks import core_weights
 from linrnn.fast.fold import fold
 from linrnn.recurrence.op import scan
 from linrnn.recurrence.planes import multiply
-
-CHUNK = 32  # steps
 
 
 class Diagonal(NamedTuple):

@@ -100,7 +100,7 @@ def publish(run: Run, folder: str | os.PathLike[str], title: str) -> Published:
         "about": about | {"data": None},  # a path of this machine is useless on another
         "summary": {name: summary[name] for name in SUMMARY if name in summary},
     }
-    with new_folder(folder, f"folder: expected one that no other process uses, got {folder}") as draft:
+    with new_folder(folder, f"folder: expected a folder that no other process uses, got {folder}") as draft:
         saved.write_model(draft, dataclasses.asdict(model.config), weights)
         write(draft / README, _words(run, title, summary, size).encode())
         write(draft / CARD, (json.dumps(card, indent=2) + "\n").encode())

@@ -114,19 +114,22 @@ class Accelerated(nn.Module):
         *,
         lengths: Lengths | None = None,
         resets: Tensor | None = None,
+        dt: Tensor | None = None,
         packed_length: int | None = None,
     ) -> Tensor:
-        """As `Model.forward`.
+        """As `Model.forward`; with resets or dt, by the model itself.
 
         With `packed_length`, the sequences of a batch are concatenated to one row of this length, at least
         `linrnn.fast.packing.packed_length(lengths)`. The output is the same.
         """
         model = self.model
         if packed_length is not None:
-            return self._packed(inputs, lengths, resets, packed_length)
+            if resets is not None or dt is not None:
+                raise wrong_value("packed_length", "None, or a batch without resets and dt", packed_length)
+            return self._packed(inputs, lengths, packed_length)
         weight = next(model.encoder.parameters())
-        if resets is not None or not self._fuses(weight):
-            return model(inputs, lengths=lengths, resets=resets)  # type: ignore[no-any-return]
+        if resets is not None or dt is not None or not self._fuses(weight):
+            return model(inputs, lengths=lengths, resets=resets, dt=dt)  # type: ignore[no-any-return]
         pairs = model.config.documents == 2
         if pairs:
             inputs, lengths = given.documents(inputs, lengths)
@@ -139,11 +142,10 @@ class Accelerated(nn.Module):
             return model.head(x)  # type: ignore[no-any-return]
         return model.classify(pair(pooled) if pairs else pooled)
 
-    def _packed(self, inputs: Tensor, lengths: Lengths | None, resets: Tensor | None, length: int) -> Tensor:
+    def _packed(self, inputs: Tensor, lengths: Lengths | None, length: int) -> Tensor:
         model = self.model
-        if not packs(model) or resets is not None:
-            lrus = "None, or a model of LRUs for one document, with pooling='mean' and without resets"
-            raise wrong_value("packed_length", lrus, length)
+        if not packs(model):
+            raise wrong_value("packed_length", "None, or a model of LRUs for one document, with pooling='mean'", length)
         inputs, lengths, _ = given.padded(model.config, inputs, lengths, next(model.parameters()))
         packing.check(lengths, length, lengths is not None and backend.values_can_be_read(lengths))
         assert lengths is not None

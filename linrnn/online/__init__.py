@@ -53,7 +53,8 @@ class Learner:
 
     For a layer the gradients equal backpropagation through time, as long as the parameters do not change. In a deep
     model each layer's error reaches its inputs at the same step only, and not through later states of higher layers
-    ("spatial backpropagation" with eligibility traces). The gradients of the last layer's core, of the operations after
+    ("spatial backpropagation" with eligibility traces: Zucchet et al., "Online learning of long-range dependencies",
+    arXiv:2305.15947). The gradients of the last layer's core, of the operations after
     it and of the head are exact; the others are approximations.
 
     Args:

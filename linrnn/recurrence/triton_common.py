@@ -20,6 +20,13 @@ from linrnn.util.launch import ASSEMBLY, on, settle
 SUM_ROWS, SUM_NUMBERS = 4096, 8192  # the most numbers that a program of `sum_partials` adds at once
 SPLIT_BFLOAT16 = tl.constexpr("shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;")
 SPLIT_FLOAT16 = tl.constexpr("{.reg .b16 a, b; mov.b32 {a, b}, $2; cvt.f32.f16 $0, a; cvt.f32.f16 $1, b;}")
+MULTIPLY_ADD_ASSEMBLY = tl.constexpr("""{ .reg .f32 minus; neg.f32 minus, $3;
+fma.rn.f32 $0, minus, $5, $6; fma.rn.f32 $0, $2, $4, $0;
+fma.rn.f32 $1, $3, $4, $7; fma.rn.f32 $1, $2, $5, $1; }""")
+ADD_CONJ_PRODUCT_ASSEMBLY = tl.constexpr("""{ .reg .f32 minus; neg.f32 minus, $5;
+fma.rn.f32 $0, $5, $7, $2; fma.rn.f32 $0, $4, $6, $0;
+fma.rn.f32 $1, minus, $6, $3; fma.rn.f32 $1, $4, $7, $1; }""")
+SIX_NUMBERS = tl.constexpr("=&f,=&f,f,f,f,f,f,f")
 
 
 class Task(NamedTuple):
@@ -120,6 +127,36 @@ def multiply_add(ar, ai, xr, xi, ur, ui):
 def add_conj_product(er, ei, pr, pi, xr, xi):
     """e + conj(p)·x, in four fused multiply-adds."""
     return pr * xr + (pi * xi + er), pr * xi + (ei - pi * xr)
+
+
+@triton.jit
+def multiply_add_at_once(ar, ai, xr, xi, ur, ui):
+    """`multiply_add` as one operation of the compiler, for the steps of unrolled loops.
+
+    The time of Triton's pass TritonGPUCoalesce grows, for each load and store, with the square of the number of
+    operations: with eight operations a product, a kernel took most of a minute.
+    """
+    if ASSEMBLY and ar.dtype == tl.float32:
+        given = (ar, ai, xr, xi, ur, ui)
+        re, im = tl.inline_asm_elementwise(
+            MULTIPLY_ADD_ASSEMBLY, SIX_NUMBERS, given, (tl.float32, tl.float32), is_pure=True, pack=1
+        )
+    else:
+        re, im = multiply_add(ar, ai, xr, xi, ur, ui)
+    return re, im
+
+
+@triton.jit
+def add_conj_product_at_once(er, ei, pr, pi, xr, xi):
+    """`add_conj_product` as one operation."""
+    if ASSEMBLY and er.dtype == tl.float32:
+        given = (er, ei, pr, pi, xr, xi)
+        re, im = tl.inline_asm_elementwise(
+            ADD_CONJ_PRODUCT_ASSEMBLY, SIX_NUMBERS, given, (tl.float32, tl.float32), is_pure=True, pack=1
+        )
+    else:
+        re, im = add_conj_product(er, ei, pr, pi, xr, xi)
+    return re, im
 
 
 @triton.jit

@@ -6,19 +6,14 @@ A row holds one step of every segment, (segments, channels). Between the two sca
 import triton
 import triton.language as tl
 
-from linrnn.recurrence.triton_common import add_conj_product, multiply_add, store_planes, widen
+from linrnn.recurrence.triton_common import (
+    add_conj_product_at_once,
+    multiply_add,
+    multiply_add_at_once,
+    store_planes,
+    widen,
+)
 from linrnn.recurrence.triton_lookback_slots import sum_segments
-from linrnn.util.launch import ASSEMBLY
-
-# One operation for each row. Triton's pass TritonGPUCoalesce takes a time that grows with the square of the number of
-# operations, for each load and store: with eight operations for each product, it took most of a minute.
-MULTIPLY_ADD_ASSEMBLY = tl.constexpr("""{ .reg .f32 minus; neg.f32 minus, $3;
-fma.rn.f32 $0, minus, $5, $6; fma.rn.f32 $0, $2, $4, $0;
-fma.rn.f32 $1, $3, $4, $7; fma.rn.f32 $1, $2, $5, $1; }""")
-ADD_CONJ_PRODUCT_ASSEMBLY = tl.constexpr("""{ .reg .f32 minus; neg.f32 minus, $5;
-fma.rn.f32 $0, $5, $7, $2; fma.rn.f32 $0, $4, $6, $0;
-fma.rn.f32 $1, minus, $6, $3; fma.rn.f32 $1, $4, $7, $1; }""")
-SIX_NUMBERS = tl.constexpr("=&f,=&f,f,f,f,f,f,f")
 
 
 @triton.jit
@@ -109,14 +104,16 @@ def write_results(
         if RESETS and not BACKWARD:
             xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
         yr, yi = xr, xi
-        nr, ni = _advance_gradient(lr, li, xr, xi, vr, vi, r) if BACKWARD else _multiply_add(lr, li, xr, xi, vr, vi)
+        nr, ni = (
+            _advance_gradient(lr, li, xr, xi, vr, vi, r) if BACKWARD else multiply_add_at_once(lr, li, xr, xi, vr, vi)
+        )
         if not EXCLUSIVE:
             yr, yi = nr, ni
         if CONJUGATE:
             wr, wi = _widen_again(qr[r], qi[r], lr.dtype)
             if RESETS and BACKWARD:
                 wr, wi = tl.where(cut[r], 0.0, wr), tl.where(cut[r], 0.0, wi)
-            er, ei = _add_conj_product(er, ei, wr, wi, yr, yi)
+            er, ei = add_conj_product_at_once(er, ei, wr, wi, yr, yi)
         if SUM_U:
             tr, ti = (tr + yr, ti + yi) if FULL else (tl.where(there, tr + yr, tr), tl.where(there, ti + yi, ti))
         if RESETS and BACKWARD:
@@ -149,7 +146,7 @@ def _advance(lr, li, xr, xi, vr, vi, cut, r: tl.constexpr, RESETS: tl.constexpr,
     """One step; from zero if a reset cuts the link to the previous step."""
     if RESETS and not BACKWARD:
         xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
-    xr, xi = _advance_gradient(lr, li, xr, xi, vr, vi, r) if BACKWARD else _multiply_add(lr, li, xr, xi, vr, vi)
+    xr, xi = _advance_gradient(lr, li, xr, xi, vr, vi, r) if BACKWARD else multiply_add_at_once(lr, li, xr, xi, vr, vi)
     if RESETS and BACKWARD:
         xr, xi = tl.where(cut[r], 0.0, xr), tl.where(cut[r], 0.0, xi)
     return xr, xi
@@ -160,33 +157,7 @@ def _advance_gradient(lr, li, gr, gi, vr, vi, r: tl.constexpr):
     """The next g: v + conj(λ)·g; for the first row of a segment v + g, where conj(λ) is already in g."""
     if r == 0:
         return vr + gr, vi + gi
-    return _multiply_add(lr, li, gr, gi, vr, vi)
-
-
-@triton.jit
-def _multiply_add(ar, ai, xr, xi, ur, ui):
-    """`multiply_add` as one operation."""
-    if ASSEMBLY:
-        given = (ar, ai, xr, xi, ur, ui)
-        re, im = tl.inline_asm_elementwise(
-            MULTIPLY_ADD_ASSEMBLY, SIX_NUMBERS, given, (tl.float32, tl.float32), is_pure=True, pack=1
-        )
-    else:
-        re, im = multiply_add(ar, ai, xr, xi, ur, ui)
-    return re, im
-
-
-@triton.jit
-def _add_conj_product(er, ei, pr, pi, xr, xi):
-    """`add_conj_product` as one operation."""
-    if ASSEMBLY:
-        given = (er, ei, pr, pi, xr, xi)
-        re, im = tl.inline_asm_elementwise(
-            ADD_CONJ_PRODUCT_ASSEMBLY, SIX_NUMBERS, given, (tl.float32, tl.float32), is_pure=True, pack=1
-        )
-    else:
-        re, im = add_conj_product(er, ei, pr, pi, xr, xi)
-    return re, im
+    return multiply_add_at_once(lr, li, gr, gi, vr, vi)
 
 
 @triton.jit

@@ -17,10 +17,11 @@ from linrnn.recurrence.triton_common import (
     Result,
     Task,
     add_conj_product,
+    add_conj_product_at_once,
     block_channels,
     channels_per_program,
     load_planes,
-    multiply_add,
+    multiply_add_at_once,
     sequence_bounds,
     store_planes,
     store_sums,
@@ -146,10 +147,10 @@ def scan_kernel(
                 if EXCLUSIVE:
                     store_planes(states + r * row, N, xr, xi)
                 if CONJUGATE:
-                    er, ei = add_conj_product(er, ei, pr[r], pi[r], xr, xi)
+                    er, ei = add_conj_product_at_once(er, ei, pr[r], pi[r], xr, xi)
                 if SUM_U:
                     sr, si = sr + xr, si + xi
-                xr, xi = multiply_add(lr, li, xr, xi, ur[r], ui[r])
+                xr, xi = multiply_add_at_once(lr, li, xr, xi, ur[r], ui[r])
                 if not EXCLUSIVE:
                     store_planes(states + r * row, N, xr, xi)
             if CONJUGATE:
@@ -206,11 +207,11 @@ def scan_backward_kernel(
                 cut = _cuts(resets_of_b, k + t * SIGN, length, SIGN, REVERSE, COUNT)
             er, ei, sr, si = zero, zero, zero, zero
             for r in tl.static_range(COUNT):
-                er, ei = add_conj_product(er, ei, xr[r], xi[r], gr, gi)  # this state entered the step of g
+                er, ei = add_conj_product_at_once(er, ei, xr[r], xi[r], gr, gi)  # this state entered the step of g
                 if r == 0:
                     gr, gi = vr[r] + cr, vi[r] + ci
                 else:
-                    gr, gi = multiply_add(lr, li, gr, gi, vr[r], vi[r])
+                    gr, gi = multiply_add_at_once(lr, li, gr, gi, vr[r], vi[r])
                 if SUM_U:
                     sr, si = sr + gr, si + gi
                 store_planes(grad_u + r * ROW, N, gr, gi)

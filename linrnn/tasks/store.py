@@ -22,7 +22,7 @@ from linrnn.util.locks import locked
 
 DESCRIPTION = "task.json"
 ARRAYS = tuple(f"{split}.{part}" for split in SPLITS for part in ("inputs", "lengths", "targets"))
-CHUNK = 1 << 24  # bytes read at a time
+READ_BYTES = 1 << 24  # bytes read at a time
 
 
 def root() -> Path:
@@ -275,5 +275,5 @@ def _reserve(path: Path) -> None:
 
 def _blocks(path: Path) -> Iterator[bytes]:
     with open(path, "rb") as file:
-        while block := file.read(CHUNK):
+        while block := file.read(READ_BYTES):
             yield block

@@ -32,7 +32,7 @@ from linrnn.training.run import Run
 from linrnn.training.settings import Settings
 from linrnn.training.step import packed_rows, steps_of
 from linrnn.util import extras
-from linrnn.util.errors import wrong_type
+from linrnn.util.errors import wrong_type, wrong_value
 from linrnn.util.provenance import commit, provenance
 from linrnn.util.types import check_path, check_type
 
@@ -246,7 +246,9 @@ def options_of(task: Task, training: Training) -> Options:
     if training.class_weights is None:
         weights = None
     else:
-        objectives.of(task, Options(class_weights=()))  # an error where there are no classes
+        if "class_weights" not in objectives.of(task).applies:
+            what = "numbers" if task.numeric_targets else f"{task.kind} targets"
+            raise wrong_value("training.class_weights", f"None for {what}", training.class_weights)
         weights = objectives.balanced(task.train, task.classes)
     return Options(loss=training.loss, label_smoothing=training.label_smoothing, class_weights=weights)
 

@@ -38,7 +38,7 @@ class Shrunk(NamedTuple):
     """A model with fewer states, and the error of each layer."""
 
     model: Model
-    bounds: list[float]  # on the change of a layer's output, for an input of norm 1 in each direction
+    bounds: list[float]  # on the change of a layer's output, for an input of norm 1
     gains: list[float]  # the largest gain of each original layer
 
 
@@ -98,6 +98,7 @@ def shrink_run(
     states: int | None = None,
     error: float | None = None,
     by: Method = "balanced",
+    task: Task | None = None,
     data: str | os.PathLike[str] | None = None,
     finetune: int = 0,
     learning_rate: float | None = None,
@@ -113,6 +114,7 @@ def shrink_run(
         run: to shrink.
         out: a new folder.
         states, error, by: as in `shrink`.
+        task: the examples of a run that was trained on a task given in Python.
         data: the path of the run's data, if it has moved.
         finetune: the number of steps to train afterwards.
         learning_rate: of these steps; a tenth of the run's if None.
@@ -122,7 +124,8 @@ def shrink_run(
     """
     target = Run(out)
     target.check_new()
-    model, task, objective = run.model(), run.task(data), run.objective()
+    task = run.task(data) if task is None else run.same_task(task)
+    model, objective = run.model(), run.objective()
     smaller = shrink(model, states=states, error=error, by=by)
     size, first = run.recipe.training.batch_size, objective.metrics[0]
 
@@ -145,7 +148,7 @@ def shrink_run(
         "metric": first.name,
         "metrics": values,
         "parameters": [_count(model), _count(smaller.model)],
-        "stream_microseconds": [_stream_time(model), _stream_time(smaller.model)],
+        "stream_microseconds": [stream_time(model), stream_time(smaller.model)],
         "curve": {},
         **provenance(),
     }
@@ -183,6 +186,8 @@ def draw(path: Path, record: Mapping[str, Any], metric: Metric) -> None:
     for i, values in enumerate(record["singular_values"]):
         shade = (i + 1) / len(record["singular_values"])
         left.plot(range(1, len(values) + 1), values, color=style.BLUE, alpha=shade, label=f"block {i + 1}")
+    if len(record["singular_values"]) > 1:
+        left.legend(frameon=False)
     largest = max(max(values) for values in record["singular_values"])
     least = max(min(min(values) for values in record["singular_values"]), 1e-8 * largest)
     left.axvline(2 * after, color=style.GREY, linestyle=":")
@@ -253,7 +258,7 @@ def _count(model: Model) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
-def _stream_time(model: Model, steps: int = 300) -> float | None:
+def stream_time(model: Model, steps: int = 300) -> float | None:
     """The shortest time of a step of a stream, in microseconds; None if the model cannot stream."""
     if model.config.documents == 2 or any(block.core.bidirectional for block in model.blocks):
         return None

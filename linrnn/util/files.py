@@ -31,7 +31,7 @@ DAMAGE: tuple[type[Exception], ...] = (  # errors of libraries for damaged files
 )  # fmt: skip
 FAULTS: tuple[type[Exception], ...] = (OSError, MemoryError, *DAMAGE)
 PART = ".linrnn-part"  # how the names of temporary files and folders end
-IDLE = 60  # seconds after which nobody writes a temporary file any more
+IDLE = 60  # seconds after which no process still writes a temporary file
 
 
 def write(path: Path, data: bytes, *, new: bool = False) -> None:

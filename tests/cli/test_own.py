@@ -170,6 +170,11 @@ MISTAKES = [
     (["train", "{here}/none.csv"], "none.csv: expected a file or a folder"),
     (["train", "{here}/data.csv", "--window", "9"], "target: expected one of the columns price, other"),
     (["train", "{here}/data.csv", "--target", "prise", "--window", "9", "--horizon", "2"], "did you mean 'price'?"),
+    (
+        ["train", "{here}/data.csv", "--target", "price", "--window", "0", "--horizon", "2"],
+        "window: expected at least 1",
+    ),
+    (["train", "{here}/data.npz", "--missing", "maen"], "missing: expected 'error' or 'mean' or 'drop', got 'maen'"),
     (["train", "{here}/data.csv", "--rate", "9", "--target", "price"], "rate: expected for folders of audio only"),
     (["train", "{here}/data.csv", "--variant", "x"], "--variant: expected only for a task with variants"),
     (["train", "{here}/data.npz", "--set", "training.loss=absolute"], "training.loss: expected None"),

@@ -54,6 +54,55 @@ def test_the_gain_of_the_change_is_below_the_bound(core: str, states: int, by: r
             assert largest >= 0.99 * float(smaller.singular_values[2 * states])  # no system of this order does better
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_the_response_is_that_of_the_layer(bidirectional: bool) -> None:
+    layer = _layer(bidirectional=bidirectional, r_max=0.9)
+    impulses = torch.zeros(3, 2000, 3, dtype=torch.float64)
+    impulses[range(3), 1000, range(3)] = 1
+    with torch.no_grad():
+        y = layer(impulses)[0] - layer.D * impulses  # (inputs, steps, outputs)
+    frequencies = torch.tensor([0.0, 0.4, 1.0, 3.0], dtype=torch.float64)
+    waves = torch.polar(torch.ones(4, 2000, dtype=torch.float64), -frequencies.outer(torch.arange(-1000, 1000)))
+    expected = torch.einsum("kt,hto->koh", waves, y.to(waves.dtype))
+    assert relative_error(reduction.modes(layer).response(frequencies), expected) < 1e-8
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"bidirectional": True}, {"r_min": 0.99, "r_max": 0.9999}, {"max_phase": 0.01}, {"counters": 4}]
+)
+def test_the_gain_is_the_largest_of_all_frequencies(options: dict[str, object]) -> None:
+    system = reduction.modes(_layer(**options))  # type: ignore[arg-type]
+    grid = torch.cat([torch.linspace(0, torch.pi, 4096, dtype=torch.float64), system.lam.angle()])
+    largest = float(torch.linalg.matrix_norm(system.response(grid), ord=2).max())
+    assert 0.98 * largest < float(system.gain()) <= largest * (1 + 1e-9)
+
+
+def test_the_bound_holds_for_the_sum_of_both_directions() -> None:
+    layer = _layer(2, bidirectional=True, parameterization="exp")
+    with torch.no_grad():
+        layer.theta.zero_()
+        layer.B[:, 1] = 0  # two real states, of which one is removed
+        layer.C[..., 2:] = layer.C[..., :2]  # the changes of both directions add up
+    smaller = reduction.reduce(layer, 1)
+    zero = torch.zeros(1, dtype=torch.float64)
+    change = reduction.modes(layer).response(zero) - reduction.modes(smaller.layer).response(zero)
+    largest = float(torch.linalg.matrix_norm(change, ord=2))
+    assert 0.6 * smaller.bound < largest <= smaller.bound
+
+
+@pytest.mark.parametrize("parameterization", ["exp", "real_imag"])
+@pytest.mark.parametrize("radius", [1.0, 1.02])
+def test_an_unstable_layer_has_no_bound(parameterization: str, radius: float) -> None:
+    layer = _layer(parameterization=parameterization)
+    with torch.no_grad():
+        if parameterization == "exp":
+            layer.nu[3] = -torch.tensor(radius).log()
+        else:
+            layer.lam[:, 3] = torch.tensor([0.0, radius])
+    with pytest.raises(ValueError, match=rf"layer: expected eigenvalues with \|λ\| < 1, got \|λ\| = {radius:g}"):
+        reduction.reduce(layer, 4)
+
+
 @pytest.mark.parametrize("parameterization", ["stable_exp", "exp", "real_imag"])
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_all_states_compute_the_same(parameterization: str, bidirectional: bool) -> None:
@@ -63,6 +112,17 @@ def test_all_states_compute_the_same(parameterization: str, bidirectional: bool)
         same = reduction.reduce(layer, 12, by=by).layer
         assert same.parameterization == parameterization
         assert relative_error(same(u)[0], layer(u)[0]) < 1e-8
+
+
+@pytest.mark.parametrize("error", [0.3, 0.01])
+def test_real_eigenvalues_that_cannot_be_reduced_keep_the_layer(error: float) -> None:
+    layer = _layer(1, parameterization="real_imag")
+    with torch.no_grad():
+        layer.lam[:] = torch.tensor([[0.5], [0.0]])  # two real states, which one complex state holds
+    same = reduction.reduce_to(layer, error)
+    assert same.bound == 0
+    u = torch.randn(2, 60, 3, dtype=torch.float64)
+    assert relative_error(same.layer(u)[0], layer(u)[0]) < 1e-8
 
 
 def test_a_layer_of_fewer_states_in_truth_is_found_exactly() -> None:

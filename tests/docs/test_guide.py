@@ -29,7 +29,16 @@ if not GUIDE.exists():
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param("first-steps", marks=pytest.mark.slow), "own-loop", "choosing", "streaming", "from-gru", "share"],
+    [
+        pytest.param("first-steps", marks=pytest.mark.slow),
+        "own-loop",
+        "choosing",
+        "streaming",
+        "from-gru",
+        "share",
+        "online",
+        "irregular",
+    ],
 )
 def test_python_runs_as_printed(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -109,6 +118,30 @@ def test_examples_with_real_data(page: str, package: str, two_steps: Path) -> No
     assert {name: len(getattr(task, name)) for name in record["examples"]} == record["examples"]
     for name in ("d_model", "depth", "dropout"):
         assert getattr(run.recipe.model, name) == record["suggested"]["model"][name]
+
+
+@pytest.mark.filterwarnings("ignore")  # TorchRL's
+def test_agents() -> None:
+    torchrl = all(importlib.util.find_spec(name) is not None for name in ("torchrl", "tensordict"))
+    names: dict[str, Any] = {}
+    if torchrl:
+        from tests.agents.test_torchrl import Clock
+
+        names["make_env"] = Clock
+    for _, block in blocks(GUIDE / "agents.md"):
+        if torchrl or not ("torchrl" in block or "make_env" in block):
+            exec(block, names)
+    if torchrl:
+        assert names["actions"].shape == (2, 100, 1)
+
+
+@pytest.mark.slow
+def test_shrink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    app(["train", "recall", "--steps", "2", "--quiet", "--out", "runs/recall-lru"], standalone_mode=False)
+    names = execute(GUIDE / "shrink.md")
+    assert names["smaller"].model.config.d_state == 8
+    assert "32 states to 8" in capsys.readouterr().out
 
 
 # The metric in the tables of these pages.

@@ -11,7 +11,7 @@ if not (ROOT / "docs").exists():
 # each has a plain replacement: this number of; almost not; again; the user's; prefetched; continues; ...
 WORDS = (
     "so many", "hardly", "anew", "one's own", "on their way", "on its way", "what is around", "in here", "whoever",
-    "one that is", "nobody", "goes on", "gone on", "as it is", "lets go", "the rest of it",
+    "one that is", "nobody", "goes on", "gone on", "as it is", "lets go", "the rest of it", "rivals", "whose turn",
 )  # fmt: skip
 PLACES = ("*.md", "docs/**/*.md", "docs/**/*.ipynb", "linrnn/**/*.py", "benchmarks/*.py", ".github/**/*.yml")
 

@@ -1,6 +1,7 @@
 """What `accelerate` gives is the function of the model: outputs, gradients and running statistics, in float64."""
 
 import copy
+import itertools
 import logging
 from functools import partial
 from typing import Any, Literal
@@ -74,10 +75,12 @@ def test_every_recipe(recipe: str, padded: bool, c: int) -> None:
 
 @pytest.mark.parametrize("bidirectional", [False, True], ids=["causal", "bidirectional"])
 @pytest.mark.parametrize("mixing", ["glu", "half_glu"])
-@pytest.mark.parametrize("parameterization", ["stable_exp", "exp", "real_imag"])
-@pytest.mark.parametrize("normalize", [False, True], ids=["no γ", "γ"])
+@pytest.mark.parametrize(
+    ("parameterization", "normalize"),
+    [*itertools.product(["stable_exp", "exp", "real_imag"], [False, True]), ("stable_exp", "fixed")],
+)
 def test_every_option(
-    bidirectional: bool, mixing: Literal["glu", "half_glu"], parameterization: str, normalize: bool
+    bidirectional: bool, mixing: Literal["glu", "half_glu"], parameterization: str, normalize: bool | str
 ) -> None:
     options = {"bidirectional": bidirectional, "parameterization": parameterization, "normalize": normalize}
     for c in (1, 4):
@@ -98,8 +101,9 @@ def test_both_directions_over_padding(recipe: str, c: int, dropout: float, train
 
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("recipe", ["scifar", "text", "retrieval"])
-def test_the_last_step(recipe: str, padded: bool) -> None:
-    assert_equal(small(recipe, pooling="last"), padded, compile=False)
+@pytest.mark.parametrize("pooling", ["last", "all"])
+def test_other_pooling(recipe: str, padded: bool, pooling: str) -> None:
+    assert_equal(small(recipe, pooling=pooling), padded, compile=False)
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
@@ -333,11 +337,17 @@ def test_a_scan_from_the_end_does_not_read_padding(c: int, packed: int | None) -
 
 
 def test_what_does_not_fit_goes_through_the_model() -> None:
-    """Resets, and an output at every step."""
+    """Resets, and a time for each step."""
     config = linrnn.ModelConfig(channels=1, classes=2, d_model=4, d_state=3, depth=2, pooling="none")
     model, x = linrnn.Model(config), torch.randn(2, 9, 1)
     resets = torch.rand(2, 9) < 0.3
-    assert torch.equal(Accelerated(model, fuse=True, compile=False)(x, resets=resets), model(x, resets=resets))
+    fast, dt = Accelerated(model, fuse=True, compile=False), torch.rand(2, 9) + 0.5
+    assert torch.equal(fast(x, resets=resets), model(x, resets=resets))
+    assert torch.equal(fast(x, dt=dt), model(x, dt=dt))
+    assert not torch.equal(model(x, dt=dt), model(x))
+    for options in ({"resets": resets}, {"dt": dt}):
+        with pytest.raises(ValueError, match="packed_length: expected None, or a batch without resets and dt"):
+            fast(x, packed_length=16, **options)
 
 
 def test_the_parameters_are_the_models_own() -> None:

@@ -1,4 +1,4 @@
-"""The assembly of the look-back's rows computes the formulas that it replaces; the interpreter cannot run it."""
+"""The assembly in the kernels of the scan computes the formulas that it replaces; the interpreter cannot run it."""
 
 import importlib.util
 import math
@@ -20,10 +20,10 @@ def evaluate(assembly: str, *given: complex) -> complex:
     return complex(registers["$0"], registers["$1"])
 
 
-def test_rows_of_a_look_back() -> None:
-    from linrnn.recurrence import triton_lookback_segments as rows
+def test_products_of_a_step() -> None:
+    from linrnn.recurrence import triton_common
 
     a, x, u = 0.3 - 0.7j, -1.1 + 0.4j, 0.9 + 2.3j
-    assert evaluate(rows.MULTIPLY_ADD_ASSEMBLY.value, a, x, u) == pytest.approx(a * x + u)
-    assert evaluate(rows.ADD_CONJ_PRODUCT_ASSEMBLY.value, u, a, x) == pytest.approx(u + a.conjugate() * x)
-    assert math.isnan(evaluate(rows.MULTIPLY_ADD_ASSEMBLY.value, a, x, complex(math.nan, 0)).real)
+    assert evaluate(triton_common.MULTIPLY_ADD_ASSEMBLY.value, a, x, u) == pytest.approx(a * x + u)
+    assert evaluate(triton_common.ADD_CONJ_PRODUCT_ASSEMBLY.value, u, a, x) == pytest.approx(u + a.conjugate() * x)
+    assert math.isnan(evaluate(triton_common.MULTIPLY_ADD_ASSEMBLY.value, a, x, complex(math.nan, 0)).real)
