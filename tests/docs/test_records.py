@@ -59,3 +59,12 @@ def test_gated_cores() -> None:
     page, results = page_and_record("cores", "recall/gated.json")
     for row in results:
         assert f"{100 * row['test_accuracy']:.1f}%" in page
+
+
+def test_memory_of_online_learning() -> None:
+    page, results = page_and_record("online", "online/memory.json")
+    first, last = results[0], results[-1]
+    assert last["steps"] == 1_000_000
+    assert (
+        f"{first['mb']:.1f} MB after {first['steps']:,} steps and {last['mb']:.1f} MB after {last['steps']:,}" in page
+    )
