@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from linrnn import training
 from linrnn.cli import own
@@ -132,7 +132,7 @@ def _show_summary(run: Run) -> None:
     for name, values in summary.get("guesses", {}).items():
         if metric.name in values:
             out.print(f"[dim]{escape(name)}: {metric.text(values[metric.name])} on test")
-    table = Table.grid(padding=(0, 2))
+    table = Table.grid(Column(no_wrap=True), Column(), padding=(0, 2))  # in a narrow window paths stay whole
     for name, what in (
         ("summary.json", "metrics, speed, machine, versions"),
         ("curve.png", f"loss and {metric.words} over steps"),

@@ -61,4 +61,4 @@ class _Notice(event.Listener):  # type: ignore[misc]
 
     def say(self) -> None:
         self.said = True
-        sys.stderr.write("linrnn: compiling kernels for this CPU: a few seconds, only once\n")
+        sys.stderr.write("linrnn: compiling kernels for this CPU, once: some seconds\n")

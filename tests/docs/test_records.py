@@ -53,3 +53,9 @@ def test_shrink() -> None:
         assert " | ".join([*cells, f"{100 * row['half']['fine-tuned']['test']:.1f}"]) in page
     for row in results["stream of the full recipes"].values():
         assert " | ".join(f"{a} to {b}" for a, b in (row["states"], map(round, row["microseconds"]))) in page
+
+
+def test_gated_cores() -> None:
+    page, results = page_and_record("cores", "recall/gated.json")
+    for row in results:
+        assert f"{100 * row['test_accuracy']:.1f}%" in page
