@@ -36,6 +36,12 @@ def test_irregular() -> None:
             with_error(results[core][times]["ppm"], results[core][times]["standard_error"]) for core in ("s5", "lru")
         )
         assert " | ".join(cells) in page
+    _, gated = page_and_record("irregular", "guide/irregular-gated.json")
+    for times in ("ignored", "as an input"):
+        cells = (
+            with_error(gated[core][times]["ppm"], gated[core][times]["standard_error"]) for core in ("rglru", "mingru")
+        )
+        assert " and ".join(cells) in page
 
 
 def test_agents() -> None:
