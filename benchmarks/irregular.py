@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import linrnn
+from linrnn.cores import CORES
 
 KEPT, WINDOW, LEFT_OUT = 0.25, 64, 16  # part of the weeks, steps of a window, steps without a score
 STEPS, BATCH, RATE = 300, 32, 3e-3
@@ -97,11 +98,14 @@ def main() -> None:
         "no change": float(test[2][:, LEFT_OUT:].square().mean().sqrt()),
     }
     for core, arm in itertools.product(arguments.core or ("s5", "lru"), TIMES):
+        if TIMES[arm][1] and not CORES[core].takes_dt:
+            continue
         errors = [error(core, arm, seed, test) for seed in range(SEEDS)]
         row = {"ppm": statistics.mean(errors), "standard_error": statistics.stdev(errors) / SEEDS**0.5}
         results.setdefault(core, {})[arm] = row
         print(core, arm, row, flush=True)
-    record(arguments.out, "python benchmarks/irregular.py", results)
+    cores = "".join(f" --core {core}" for core in arguments.core or ())
+    record(arguments.out, f"python benchmarks/irregular.py{cores}", results)
 
 
 if __name__ == "__main__":

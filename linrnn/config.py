@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import torch
 from torch import Tensor
 
-from linrnn.cores import CORES
+from linrnn.cores import check_core
 from linrnn.norm import Norm
 from linrnn.recurrence.backend import values_are_near
 from linrnn.util.errors import check_integer, check_tensor, shape, wrong_type, wrong_value
@@ -129,10 +129,10 @@ class ModelConfig(Architecture, Interface):  # in this order the fields of Inter
                 check_integer(name, size, 0 if name == "depth" else 1)
         hints = get_type_hints(ModelConfig)
         choices = {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
-        for name, known in {"core": CORES, **choices}.items():
+        check_core(self.core)
+        for name, known in choices.items():
             if getattr(self, name) not in known:
-                hint = "; linrnn.register_core, or --import MODULE, adds cores" if name == "core" else ""
-                raise wrong_value(name, " or ".join(map(repr, known)), repr(getattr(self, name)) + hint)
+                raise wrong_value(name, " or ".join(map(repr, known)), repr(getattr(self, name)))
         if not 0 <= self.dropout < 1:
             raise wrong_value("dropout", "a probability from 0 to below 1", self.dropout)
         if self.documents == 2 and self.pooling == "none":

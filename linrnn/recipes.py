@@ -10,7 +10,7 @@ from typing import Any, Literal, get_type_hints
 
 from linrnn import config, tasks
 from linrnn.config import Architecture, ModelConfig, saved_fields
-from linrnn.cores import CORES
+from linrnn.cores import CORES, check_core
 from linrnn.tasks.base import STEPWISE, Description, Source, Task
 from linrnn.util.errors import check_new_name, unknown, wrong_type, wrong_value
 from linrnn.util.types import check_fields, check_type, describe, fits
@@ -42,8 +42,7 @@ class ModelSettings(Architecture):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.core not in CORES:
-            raise unknown("core", self.core, CORES)
+        check_core(self.core)
         known = core_options(self.core)
         for name, value in self.options.items():
             if name not in known:

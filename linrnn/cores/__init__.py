@@ -14,7 +14,7 @@ from linrnn.cores.rnn import RNN
 from linrnn.cores.s4 import S4
 from linrnn.cores.s4d import S4D
 from linrnn.cores.s5 import S5
-from linrnn.util.errors import check_new_name, wrong_type
+from linrnn.util.errors import check_new_name, unknown, wrong_type
 
 __all__ = [
     "CORES",
@@ -72,6 +72,12 @@ def register_core(name: str, core: type[Core]) -> None:
         if getattr(core, method) is getattr(Core, method):
             raise wrong_type("core", f"a class that implements {method}", core.__name__)
     CORES[name] = core
+
+
+def check_core(name: str) -> None:
+    """Raise ValueError unless a core has this name."""
+    if name not in CORES:
+        raise ValueError(f"{unknown('core', name, CORES)}; --import MODULE adds the cores that a module registers")
 
 
 def check_options(name: str, options: Iterable[str]) -> None:

@@ -254,7 +254,8 @@ class Run:
         """Remove what a killed process left: files that were not complete, and a lock."""
         for part in (*parts(self.folder), *parts(self.checkpoints)):
             part.unlink()
-        (self.folder / LOCK).unlink(missing_ok=True)
+        if (self.folder / LOCK).exists():  # in a folder that is read-only, an error even where there is none
+            (self.folder / LOCK).unlink(missing_ok=True)
 
     def forget_after(self, step: int) -> None:
         """Remove the records of steps that will be repeated, and what a killed process left.

@@ -47,6 +47,8 @@ def _open(path: Path) -> int:
             path, os.O_RDWR | os.O_CREAT
         )  # opened for writing, since network file systems lock no other files
     except OSError:
+        if not path.exists():
+            raise
         return os.open(path, os.O_RDONLY)
 
 

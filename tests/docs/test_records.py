@@ -36,6 +36,12 @@ def test_irregular() -> None:
             with_error(results[core][times]["ppm"], results[core][times]["standard_error"]) for core in ("s5", "lru")
         )
         assert " | ".join(cells) in page
+    _, gated = page_and_record("irregular", "guide/irregular-gated.json")
+    for times in ("ignored", "as an input"):
+        cells = (
+            with_error(gated[core][times]["ppm"], gated[core][times]["standard_error"]) for core in ("rglru", "mingru")
+        )
+        assert " and ".join(cells) in page
 
 
 def test_agents() -> None:
@@ -53,3 +59,18 @@ def test_shrink() -> None:
         assert " | ".join([*cells, f"{100 * row['half']['fine-tuned']['test']:.1f}"]) in page
     for row in results["stream of the full recipes"].values():
         assert " | ".join(f"{a} to {b}" for a, b in (row["states"], map(round, row["microseconds"]))) in page
+
+
+def test_gated_cores() -> None:
+    page, results = page_and_record("cores", "recall/gated.json")
+    for row in results:
+        assert f"{100 * row['test_accuracy']:.1f}%" in page
+
+
+def test_memory_of_online_learning() -> None:
+    page, results = page_and_record("online", "online/memory.json")
+    first, last = results[0], results[-1]
+    assert last["steps"] == 1_000_000
+    assert (
+        f"{first['mb']:.1f} MB after {first['steps']:,} steps and {last['mb']:.1f} MB after {last['steps']:,}" in page
+    )

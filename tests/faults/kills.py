@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from linrnn import tasks
+from linrnn.bench.measure import write
 from linrnn.cli.app import app
 from linrnn.tasks import pathfinder, store
 from linrnn.training import Run, resume
@@ -275,6 +276,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("jobs", nargs="+", help="all, or some of the jobs")
     parser.add_argument("--points", type=int, help="kills for each job; all changes without")
+    parser.add_argument("--json", type=Path, help="a record of the outcomes")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     pathfinder.BLOCK = 4
@@ -287,6 +289,7 @@ def main() -> None:
             outcome = kill_everywhere(name, known[name], Path(place) / name.replace(" ", "-"), chosen.points)
             outcomes.append(outcome)
             print(json.dumps(vars(outcome)), flush=True)
+    write(chosen.json, "python -m tests.faults.kills " + " ".join(sys.argv[1:]), [vars(each) for each in outcomes])
     sys.exit(any(outcome.failures for outcome in outcomes))
 
 

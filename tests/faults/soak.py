@@ -2,32 +2,37 @@
 
     python -m tests.faults.soak --minutes 10
 
-Each round trains once alone and once with interruptions; both must end with the same bits. Then the run is loaded,
-exported as a stream, and read by `linrnn runs`.
+Each round trains once alone and once with interruptions; both must end with the same bits. Then `linrnn eval` evaluates
+the run, a stream gives the same outputs, and `linrnn runs` lists it. Each process is a fork of this one.
 """
 
 import argparse
 import collections
-import contextlib
 import json
+import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 import linrnn
+from linrnn.bench.measure import write
+from linrnn.cli import app as cli
 from linrnn.cli import runs as cli_runs
 from linrnn.training import Run
-from tests.training.helpers import ROOT, assert_same_end, command, environment, tiny_world
+from tests.faults.kills import forked
+from tests.training.helpers import assert_same_end, tiny_world
 
-CORES = ("lru", "lru", "s5", "s4d", "dlr", "rnn", "gru", "lstm", "s4")
+Counter = collections.Counter[str]
+
+CORES = ("lru", "lru", "s5", "s4d", "dlr", "rnn", "gru", "lstm", "s4", "rglru", "mingru")
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 PATIENCE = 1800  # seconds for one process, on a busy machine
 MOST = 12  # interruptions of a run
@@ -56,28 +61,72 @@ def settings(draw: random.Random) -> list[str]:
     return [part for name, value in chosen.items() for part in ("--set", f"{name}={value}")]
 
 
-def finish(folder: Path, arguments: list[str], draw: random.Random | None, count: collections.Counter[str]) -> None:
-    """Train to the end, in as many processes as the interruptions need."""
-    for attempt in range(MOST + 1):
+def finish(
+    folder: Path, arguments: list[str], draw: random.Random | None, count: Counter, seconds: float = 0.0
+) -> float:
+    """Train to the end, in as many processes as the interruptions within these seconds need; the time it took."""
+    began, left = time.monotonic(), 0 if draw is None else MOST
+    while True:
         begun = (folder / "config.json").is_file()
-        line = command("train", "--resume", folder) if begun else command("train", "tiny", "--out", folder, *arguments)
-        process = subprocess.Popen(
-            line, env=environment(), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
-        if draw is not None and attempt < MOST:
-            number = draw.choice(SIGNALS)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(draw.uniform(1.5, 12) if attempt else draw.uniform(3, 12))
-            if process.poll() is None:
-                process.send_signal(number)
+        words = ["--resume", str(folder)] if begun else ["tiny", "--out", str(folder), *arguments]
+        process = start(["train", *words], folder.parent / "said")
+        ended = None
+        if draw is not None and left:
+            left -= 1
+            ended = process.wait(draw.uniform(0, 0.8 * seconds))
+            if ended is None:
+                number = draw.choice(SIGNALS)
+                process.send(number)
                 count[f"interrupted by {number.name}"] += 1
-        said = process.communicate(timeout=PATIENCE)[1]
-        if process.returncode == 0:
-            return
+        ended = process.wait(PATIENCE) if ended is None else ended
+        if ended == 0:
+            return time.monotonic() - began
+        said = (folder.parent / "said").read_text()
         allowed = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, 130}
-        if draw is None or process.returncode not in allowed:
-            raise AssertionError(f"{line[3:]} ended with {process.returncode}: {said[-2000:]}")
-    raise AssertionError(f"{MOST} interruptions are over, and the run has not ended")
+        if draw is None or ended not in allowed:
+            raise AssertionError(f"{words} ended with {ended}: {said[-2000:]}")
+
+
+@dataclass
+class Started:
+    """A process of the command `linrnn`."""
+
+    pid: int
+
+    def wait(self, seconds: float) -> int | None:
+        """The exit status; None if the process still runs after these seconds."""
+        end = time.monotonic() + seconds
+        while True:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status)
+            if time.monotonic() > end:
+                return None
+            time.sleep(0.002)
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+
+def start(arguments: list[str], said: Path) -> Started:
+    """The command `linrnn` in a fork of this process, which has imported everything and computed nothing."""
+    pid = os.fork()
+    if pid:
+        return Started(pid)
+    status: object = 1
+    try:
+        file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        sys.argv = ["linrnn", *arguments]
+        cli.main()
+        status = 0
+    except SystemExit as error:
+        status = error.code or 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status if isinstance(status, int) else 1)
 
 
 def evaluate(run: Run) -> None:
@@ -90,31 +139,37 @@ def evaluate(run: Run) -> None:
     for k in range(12):
         last = stream.step(tokens[:, k])
     assert torch.allclose(last, outputs, atol=1e-4), (last - outputs).abs().max()
-    line = command("eval", str(run.folder))
-    done = subprocess.run(line, env=environment(), cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    said = run.folder.parent / "said"
+    assert start(["eval", str(run.folder)], said).wait(PATIENCE) == 0, said.read_text()[-2000:]
 
 
-def round_of(seed: int, place: Path, count: collections.Counter[str]) -> None:
+def round_of(seed: int, place: Path, count: Counter) -> None:
     draw = random.Random(seed)
     arguments = settings(draw)
     whole, broken = place / "runs" / "whole", place / "runs" / "broken"
-    finish(whole, arguments, None, count)
-    finish(broken, arguments, draw, count)
-    assert_same_end(Run.open(broken), Run.open(whole))
+    whole.parent.mkdir()
+    seconds = finish(whole, arguments, None, count)
+    finish(broken, arguments, draw, count, seconds)
+    status, said = forked(lambda: compare(broken, whole))
+    assert status == 0, said
     count["the same bits"] += 1
-    evaluate(Run.open(broken))
+    status, said = forked(lambda: evaluate(Run.open(broken)))
+    assert status == 0, said
     count["evaluated"] += 1
-    rows, unread = cli_runs.listed(place / "runs")
+
+
+def compare(broken: Path, whole: Path) -> None:
+    assert_same_end(Run.open(broken), Run.open(whole))
+    rows, unread = cli_runs.listed(broken.parent)
     assert len(rows) == 2, unread
     assert not unread
     left = [path.name for path in broken.rglob(".*")]
     assert not left, f"left over: {left}"
 
 
-def soak(minutes: float, seed: int) -> tuple[collections.Counter[str], dict[int, str]]:
+def soak(minutes: float, seed: int) -> tuple[Counter, dict[int, str]]:
     """The outcomes by kind, and what went wrong in which round."""
-    count: collections.Counter[str] = collections.Counter()
+    count = Counter()
     failures: dict[int, str] = {}
     end = time.monotonic() + 60 * minutes
     with tiny_world():
@@ -134,10 +189,13 @@ def soak(minutes: float, seed: int) -> tuple[collections.Counter[str], dict[int,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--json", type=Path, help="a record of the outcomes")
     parser.add_argument("--seed", type=int, default=0, help="of the first round")
     chosen = parser.parse_args()
     count, failures = soak(chosen.minutes, chosen.seed)
-    print(json.dumps({"count": count, "failures": failures}, indent=2))
+    results = {"minutes": chosen.minutes, "count": count, "failures": failures}
+    print(json.dumps(results, indent=2))
+    write(chosen.json, "python -m tests.faults.soak " + " ".join(sys.argv[1:]), results)
     sys.exit(bool(failures))
 
 

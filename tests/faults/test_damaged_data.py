@@ -2,6 +2,7 @@
 # ruff: noqa: E501
 
 import bz2
+import errno
 import io
 import json
 import lzma
@@ -27,6 +28,7 @@ from linrnn.tasks.base import Source, Split, Task, silent
 from linrnn.tasks.store import Draft
 from linrnn.training.data import Examples
 from linrnn.util.files import new_folder, write
+from linrnn.util.locks import locked
 from tests.faults import layouts
 
 DEEP = "[" * 100_000
@@ -462,7 +464,6 @@ def test_random_bytes_in_archives(tmp_path: Path, data: Path, tries: int) -> Non
 
 def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The errors of the system for a write name no file; ours do."""
-    import errno
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -510,6 +511,22 @@ def test_a_new_folder_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"new", "there"}
     with new_folder(tmp_path / "twice", "busy"), pytest.raises(ValueError, match="busy"):
         fill(tmp_path / "twice")
+
+
+def test_a_lock_on_a_read_only_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = os.open
+    (tmp_path / "config.json").touch()
+
+    def read_only(path: Any, flags: int, *rest: Any) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return opened(path, flags, *rest)
+
+    monkeypatch.setattr(os, "open", read_only)
+    with pytest.raises(OSError, match=r"Read-only file system: .*it\.lock"), locked(tmp_path / "it.lock"):
+        pass
+    with locked(tmp_path / "config.json", "busy"):
+        pass
 
 
 def test_threads_write_temporary_files_of_their_own(tmp_path: Path) -> None:

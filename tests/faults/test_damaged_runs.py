@@ -5,6 +5,8 @@ import random
 import re
 import shutil
 import struct
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,7 +21,10 @@ from linrnn.cli import runs as cli_runs
 from linrnn.training import Run, checkpoint, resume
 from tests.training.helpers import (
     QUIET,
+    ROOT,
     assert_same_end,
+    command,
+    environment,
     interrupt_at,
     last_checkpoint,
     tiny_world,
@@ -265,6 +270,38 @@ def test_a_start_after_a_line_that_was_cut_off_is_a_line_of_its_own(stopped: Run
     resume(stopped.folder, QUIET)
     *_, last = (stopped.folder / "starts.jsonl").read_text().splitlines()
     assert json.loads(last)["step"] == 45
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits of files here")
+@pytest.mark.parametrize("most", [200, 600, 10_000, 30_000])
+def test_a_disk_that_is_full_at_some_file(ended: Run, tmp_path: Path, most: int) -> None:
+    """One line names the file, and with room again the run ends with the same bits."""
+    import resource
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+
+    folder = tmp_path / "run"
+    line = command("train", "tiny", "--quiet", "--out", folder)
+    came = subprocess.run(line, env=environment(), cwd=ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=limited)
+    assert came.returncode == 2
+    assert f"File too large: '{folder}" in came.stderr.replace("\n", " ")
+    if (folder / "config.json").exists():
+        resume(folder, QUIET)
+    else:
+        train_tiny(folder)
+    assert_same_end(Run.open(folder), ended)
+
+
+def test_the_guide_has_the_numbers_of_the_soak() -> None:
+    record = json.loads((ROOT / "results/faults/soak.json").read_text())["results"]
+    count = record["count"]
+    interrupted = sum(number for name, number in count.items() if name.startswith("interrupted"))
+    words = " ".join((ROOT / "docs/guide/training.md").read_text().split())
+    assert f"{count['rounds']} random settings were trained, interrupted {interrupted} times" in words
+    assert f"{count['the same bits']} of {count['rounds']} ended with the same bits, without a failure" in words
+    assert count["failures"] == 0
 
 
 def test_only_files_that_linrnn_writes_are_removed(stopped: Run) -> None:

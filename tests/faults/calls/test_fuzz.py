@@ -46,6 +46,8 @@ ELSEWHERE = {  # public names that are not called with arguments, or that write 
     "last_valid": "for subclasses of Core",
     "Memory": "tests/agents/test_memory.py",
     "MemoryModule": "tests/agents/test_torchrl.py",
+    "Shrunk": "of shrink",
+    "shrink_run": "tests/training/test_shrink.py",
     "Processes": "tests/training/test_processes.py",
     "InterruptedRun": "an exception",
     "NonFiniteLossError": "an exception",
