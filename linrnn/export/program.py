@@ -55,7 +55,11 @@ def torch(
             node.meta.pop("stack_trace", None)  # lines of code and paths of this machine
         made = Path(folder) / "model.pt2"
         if compiled:
-            pytorch._inductor.aoti_compile_and_package(program, package_path=str(made))
+            try:
+                pytorch._inductor.aoti_compile_and_package(program, package_path=str(made))
+            except RuntimeError as error:
+                reason = str(error).partition("\n")[0]
+                raise wrong_value("compiled", "false for this model, which PyTorch cannot compile", reason) from error
         else:
             pytorch.export.save(program, made)
         write(Path(path), made.read_bytes())

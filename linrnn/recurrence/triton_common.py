@@ -134,7 +134,7 @@ def multiply_add_at_once(ar, ai, xr, xi, ur, ui):
     """`multiply_add` as one operation of the compiler, for the steps of unrolled loops.
 
     The time of Triton's pass TritonGPUCoalesce grows, for each load and store, with the square of the number of
-    operations: with eight operations a product, a kernel took most of a minute.
+    operations: with eight operations a product, the look-back took more than twice as long.
     """
     if ASSEMBLY and ar.dtype == tl.float32:
         given = (ar, ai, xr, xi, ur, ui)

@@ -125,7 +125,7 @@ MISTAKES = [
     pytest.param(["train", "--device", "abacus"], "device: expected cpu", id="device"),
     pytest.param(["train", "--out", "{here}/full"], "out: expected a new or empty folder", id="folder-that-holds"),
     pytest.param(["train", "--out", "{here}/full/file"], "out: expected a new or empty folder", id="file-for-a-folder"),
-    pytest.param(["train", "--out", "{here}/full/file/run"], "Not a directory", id="unwritable-folder"),
+    pytest.param(["train", "--out", "{here}/full/file/run"], "full/file is a file", id="unwritable-folder"),
     pytest.param(["train", "--resume", "{here}/none"], "expected the folder of a run", id="resume-nothing"),
     pytest.param(
         ["train", "tiny", "--resume", "{here}/none"], "--resume: expected no other choices", id="resume-and-task"

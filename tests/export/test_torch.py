@@ -96,6 +96,16 @@ def test_what_does_not_go_together(tmp_path: Path, options: dict[str, Any], mess
         linrnn.export.torch(model(), tmp_path / "model.pt2", **options)
 
 
+def test_what_pytorch_cannot_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("vr must not be None\nlines")
+
+    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", fails)
+    with pytest.raises(ValueError, match="compiled: expected false for this model, which PyTorch cannot compile, got"):
+        linrnn.export.torch(model(depth=1), tmp_path / "model.pt2", stream=True, compiled=True)
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_name_ends_in_pt2(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"path: expected a name that ends in \.pt2"):
         linrnn.export.torch(model(), tmp_path / "model.pth")
