@@ -65,7 +65,7 @@ def check_choice(argument: str, came: object, choices: Iterable[str]) -> None:
     if not isinstance(came, str):
         raise wrong_type(argument, " or ".join(map(repr, choices)), repr(came))
     if came not in choices:
-        raise wrong_value(argument, " or ".join(map(repr, choices)), repr(came))
+        raise unknown(argument, came, choices)
 
 
 def check_new_name(argument: str, came: object, known: Container[str]) -> None:

@@ -260,7 +260,7 @@ def test_what_has_no_tangents_raises() -> None:
     states, _ = op.exclusive_scan(q.u.requires_grad_(), q.lam, q.initial, None, False)
     p = problem(1, 3, 2)
     with forward_ad.dual_level():
-        with pytest.raises(RuntimeError, match="expected its forward pass to be inside"):
+        with pytest.raises(RuntimeError, match="expected the forward pass in forward mode too"):
             torch.autograd.grad(states, q.u, forward_ad.make_dual(q.grad_states, q.grad_states))
         with pytest.raises(ValueError, match="group: expected None under a transform"):
             linrnn.scan_planes(p.u, p.lam, group=object())  # type: ignore[arg-type]
