@@ -414,6 +414,8 @@ MISTAKES: list[Any] = [
     ({"inputs": np.ma.masked_greater(FLOATS, 5)}, ValueError, "inputs: expected finite numbers, got .* first nan"),
     ({"inputs": np.ma.masked_greater(TOKENS, 5)}, TypeError, "inputs: expected integers without a mask, or floats"),
     ({"inputs": [1, [2, 3]]}, ValueError, r"inputs\[0\]: expected shape"),
+    ({"splits": b"\x80"}, TypeError, "splits: expected indices by name, or three numbers, got bytes"),
+    ({"targets": np.array([b"\x80", b"a"] * 10)}, ValueError, "targets: expected names as text, or as bytes in ASCII"),
 ]  # fmt: skip
 
 

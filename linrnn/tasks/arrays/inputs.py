@@ -86,6 +86,11 @@ def read_array(name: str, given: Given) -> NDArray[Any]:
             raise wrong_type(name, "an array, or an object that NumPy converts", came) from None
     if array.dtype.kind == "O" and array.size and all(isinstance(cell, str) for cell in array.ravel()):
         array = array.astype(str)  # a column of pandas
+    if array.dtype.kind == "S":
+        try:
+            array = array.astype(str)
+        except UnicodeDecodeError as error:
+            raise wrong_value(name, "names as text, or as bytes in ASCII", str(error)) from None
     if array.dtype.kind == "O":
         what = "an array of Python objects" if array.ndim else f"a {type(given).__name__}"
         raise wrong_type(name, "an array of numbers", what)

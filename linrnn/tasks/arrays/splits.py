@@ -74,10 +74,10 @@ def _by_example(examples: int, given: Sequence[Any]) -> NDArray[Any] | dict[str,
         return dict(zip(NAMES, given, strict=True))
     try:
         array = np.asarray(given)
+        if array.dtype.kind in "SO" and all(isinstance(word, str | bytes) for word in array.ravel().tolist()):
+            array = array.astype(str)
     except (TypeError, ValueError, RuntimeError) as error:
         raise wrong_type("splits", "indices by name, or three numbers", f"{type(given).__name__} ({error})") from None
-    if array.dtype.kind in "SO" and all(isinstance(word, str | bytes) for word in array.ravel().tolist()):
-        array = array.astype(str)
     if array.dtype.kind == "U" and array.shape == (examples,):
         numbers = {name: number for number, names in enumerate(ALSO.values()) for name in names}
         words = [word.lower() for word in array.tolist()]
