@@ -127,12 +127,12 @@ class ChunkedSSM(nn.Module):
         chunks = length // CHUNK + 3  # exporters treat sizes of 0 and 1 as constants, here and without the last chunk
         outer, inner = torch.arange(chunks, device=u.device), torch.arange(CHUNK, device=u.device)
         # by index: a view or a slice would fix the length
-        padded = F.pad(u, (0, 0, 0, chunks * CHUNK - length)).transpose(1, 2)
-        inside = padded[:, :, outer.unsqueeze(1) * CHUNK + inner]  # (batch, H, chunks, CHUNK)
-        ends = (inside @ self.get_buffer("into")).unflatten(3, (2, self.d_state))
+        padded = F.pad(u, (0, 0, CHUNK, chunks * CHUNK - length)).transpose(1, 2)  # a chunk of zeros comes first
+        at = outer.unsqueeze(1) * CHUNK + inner
+        before, inside = padded[:, :, at], padded[:, :, at + CHUNK]  # (batch, H, chunks, CHUNK)
+        ends = (before @ self.get_buffer("into")).unflatten(3, (2, self.d_state))
         ends = ends.permute(0, 2, 3, 1, 4).flatten(3)
-        states, _ = scan(ends, self.lam, ends.new_zeros(batch, 2, H * self.d_state), None, False)
-        starts = states[:, (outer - 1).clamp(min=0)].masked_fill((outer == 0).view(-1, 1, 1), 0)
+        starts, _ = scan(ends, self.lam, ends.new_zeros(batch, 2, H * self.d_state), None, False)
         starts = starts.unflatten(3, (H, self.d_state)).permute(0, 3, 1, 2, 4).flatten(3)
         y = inside @ self.get_buffer(f"{name}_within") + starts @ self.get_buffer(f"{name}_out")
         steps = torch.arange(length, device=u.device)

@@ -31,34 +31,40 @@ def scan(
     return (states.flip(1) if reverse else states.contiguous()).to(u.dtype), states[:, -1].clone()
 
 
-def _from_zero(x: Tensor, log: Tensor, levels: int) -> Tensor:
-    """The states of x (batch, 2, N, length), for log λ as planes (2, N)."""
+def _from_zero(x: Tensor, log: Tensor, levels: int, exclusive: bool = False) -> Tensor:
+    """The states of x (batch, 2, N, length), for log λ as planes (2, N); exclusive: the state before each step."""
     length = x.shape[3]
     steps = torch.arange(length, device=x.device)
     if levels == 0:
-        return _product(x.unsqueeze(3), _powers(log, steps).to(x.dtype)).squeeze(3)
+        return _product(x.unsqueeze(3), _powers(log, steps).to(x.dtype), exclusive).squeeze(3)
     chunks = length // CHUNK + 3  # exporters treat sizes of 0 and 1 as constants
     inner = torch.arange(CHUNK + 1, device=x.device)
     outer = torch.arange(chunks, device=x.device)
     powers = _powers(log, inner).to(x.dtype)
     # by index: a view or a slice would fix the length
-    padded = F.pad(x, (0, chunks * CHUNK - length))
-    inside = _product(padded[..., outer.unsqueeze(1) * CHUNK + inner[:-1]], powers[..., :-1])
-    ends = _from_zero(inside[..., -1], log * CHUNK, levels - 1)
-    entering = ends[..., (outer - 1).clamp(min=0)].masked_fill(outer == 0, 0)
-    re, im = entering.unsqueeze(4).unbind(1)
-    lr, li = powers[..., 1:].unsqueeze(2)
-    states = inside + torch.stack([lr * re - li * im, lr * im + li * re], dim=1)
+    chunked = F.pad(x, (0, chunks * CHUNK - length))[..., outer.unsqueeze(1) * CHUNK + inner[:-1]]
+    inside = _product(chunked, powers[..., :-1], exclusive)
+    ends = inside[..., -1]
+    if exclusive:
+        ends = _times(powers[..., 1:2], ends) + chunked[..., -1]
+    entering = _from_zero(ends, log * CHUNK, levels - 1, exclusive=True)
+    states = inside + _times((powers[..., :-1] if exclusive else powers[..., 1:]).unsqueeze(2), entering.unsqueeze(4))
     return states[..., steps // CHUNK, steps % CHUNK]
 
 
-def _product(x: Tensor, powers: Tensor) -> Tensor:
+def _product(x: Tensor, powers: Tensor, exclusive: bool) -> Tensor:
     """The states from zero in each chunk of x (batch, 2, N, chunks, steps), with λ^0, λ^1, ... (2, N, steps)."""
     k = torch.arange(x.shape[4], device=x.device)
-    distance = k - k.unsqueeze(1)  # from step j, the row, to step i, the column
+    distance = k - k.unsqueeze(1) - int(exclusive)  # from step j, the row, to step i, the column
     lr, li = powers[..., distance.clamp(min=0)].masked_fill(distance < 0, 0)
     re, im = x.unbind(1)
     return torch.stack([re @ lr - im @ li, re @ li + im @ lr], dim=1)
+
+
+def _times(a: Tensor, x: Tensor) -> Tensor:
+    """a·x, for planes a (2, N, ...) and x (batch, 2, N, ...)."""
+    (lr, li), (re, im) = a, x.unbind(1)
+    return torch.stack([lr * re - li * im, lr * im + li * re], dim=1)
 
 
 def _powers(log: Tensor, k: Tensor) -> Tensor:

@@ -48,6 +48,7 @@ def torch(
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         # PyTorch copies objects of a deprecated class of its own
         warnings.filterwarnings("ignore", "`isinstance\\(treespec, LeafSpec\\)` is deprecated", FutureWarning)
+        warnings.filterwarnings("ignore", ".*torch.jit", DeprecationWarning)  # its compiler imports such modules
         if not operators:
             table: dict[Any, Any] = {pytorch.ops.linrnn.scan.default: scan}
             program = program.run_decompositions(table)

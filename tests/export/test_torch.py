@@ -1,5 +1,6 @@
 """Programs of torch.export and AOTInductor, in a process where linrnn cannot be imported."""
 
+import copy
 import subprocess
 import sys
 from pathlib import Path
@@ -63,7 +64,9 @@ def test_whole_sequences(tmp_path: Path, compiled: bool, config: dict[str, Any])
     assert compiled or b"forms.py" not in path.read_bytes()  # lines of code with the names of their folders
     cases = [(inputs(ours, b, n), torch.randint(1, n + 1, (b,))) for b, n in ((1, 1), (3, 2), (2, CHUNK), (2, 3000))]
     for came, (u, lengths) in zip(alone(tmp_path, path, cases), cases, strict=True):
-        assert relative_error(came, ours(u, lengths=lengths)) < 1e-5
+        wanted = copy.deepcopy(ours).double()(u if ours.config.vocabulary else u.double(), lengths=lengths).float()
+        rounding = relative_error(ours(u, lengths=lengths), wanted)  # of the model itself, in single precision
+        assert relative_error(came, wanted) < max(1e-5, 2 * rounding)
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
