@@ -139,8 +139,8 @@ class Stream:
         for tensor in _tensors(self._state):
             tensor.masked_fill_(which.view(-1, *[1] * (tensor.dim() - 1)), 0)
 
-    def __deepcopy__(self, memo: object) -> NoReturn:
-        """Raise: the step of a copy would change the state of the original."""
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Raise, for copies and pickles alike: the step of a copy would change the state of the original."""
         raise TypeError("Stream: expected no copy; make a new Stream of the model and assign this one's `state` to it")
 
     @torch.no_grad()

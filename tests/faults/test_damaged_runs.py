@@ -304,6 +304,16 @@ def test_the_guide_has_the_numbers_of_the_soak() -> None:
     assert count["failures"] == 0
 
 
+def test_the_guide_has_the_numbers_of_the_kills() -> None:
+    record = json.loads((ROOT / "results/faults/kills.json").read_text())["results"]
+    changes, tries = (sum(job[name] for job in record) for name in ("changes", "tries"))
+    words = " ".join((ROOT / "docs/guide/training.md").read_text().split())
+    assert len(record) == 12
+    assert f"Twelve jobs make {changes} changes on disk." in words
+    assert f"continued in {tries} of {tries} cases" in words
+    assert not any(job["failures"] for job in record)
+
+
 def test_only_files_that_linrnn_writes_are_removed(stopped: Run) -> None:
     own = [".notes.2024", ".notes.12-34", ".x.1-2.part", "checkpoints/.mine.1-2", "checkpoints/step-notes.txt"]
     for name in own:

@@ -3,6 +3,7 @@
 import copy
 import gc
 import importlib.util
+import pickle
 from typing import Any
 
 import pytest
@@ -239,8 +240,9 @@ def test_a_token_outside_is_refused_and_changes_nothing(token: int) -> None:
 
 def test_no_copy_that_would_move_the_state_of_the_first() -> None:
     stream = Stream(_model(torch.float32, channels=3))
-    with pytest.raises(TypeError, match="Stream: expected no copy; make a new Stream"):
-        copy.deepcopy(stream)
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="Stream: expected no copy; make a new Stream"):
+            copied(stream)
 
 
 def test_errors() -> None:
