@@ -106,7 +106,8 @@ def check_device_is_here(device: torch.device | str | int | None) -> None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError, ValueError) as error:
-        raise wrong_value("device", "a device of this machine, or None", f"{device!r} ({error})") from error
+        reason = "" if isinstance(device, int) else f" ({error})"  # of a number it would speak of sizes
+        raise wrong_value("device", "a device of this machine, or None", f"{device!r}{reason}") from error
 
 
 @contextmanager

@@ -176,7 +176,7 @@ def tensors(draw: st.DrawFn) -> Tensor:
     if kind == "meta":
         return x.to("meta")
     if kind == "sparse":
-        return x.to_sparse() if x.dim() else x
+        return numbers.to_sparse().to(dtype) if x.dim() else x  # not every dtype can be searched for zeros
     return x.mT if kind == "strided" and x.dim() > 1 else x
 
 

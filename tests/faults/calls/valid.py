@@ -43,7 +43,7 @@ class Call:
     function: Callable[..., Any]
     arguments: Callable[[], dict[str, Any]]
     fixed: tuple[str, ...] = ()
-    also: dict[str, str] = field(default_factory=lambda: {"splits": "fractions"})
+    also: dict[str, str] = field(default_factory=lambda: {"splits": "fractions", "labels": "targets"})
     paths: tuple[str, ...] = ()
 
 
