@@ -1,4 +1,4 @@
-"""The numbers on pages of the guide are those of their records."""
+"""Numbers on pages of the guide agree with their records."""
 
 import json
 from pathlib import Path
