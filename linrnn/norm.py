@@ -18,6 +18,7 @@ class Moments(NamedTuple):
 
     near: Tensor  # the first step of x, (H,), without gradient
     sums: Tensor  # the sums of x - near and of its square, (2, H)
+    steps: Tensor  # the number of valid steps, int64
 
 
 def moments(x: Tensor, valid: Tensor | None) -> Moments:
@@ -27,7 +28,13 @@ def moments(x: Tensor, valid: Tensor | None) -> Moments:
     distance = x - near
     if valid is not None:
         distance = torch.where(valid.unsqueeze(-1), distance, 0)
-    return Moments(near, torch.stack([distance.sum((0, 1)), distance.square().sum((0, 1))]))
+    sums = torch.stack([distance.sum((0, 1)), distance.square().sum((0, 1))])
+    return Moments(near, sums, valid_steps(x, valid))
+
+
+def valid_steps(x: Tensor, valid: Tensor | None) -> Tensor:
+    """The number of valid steps of x (batch, length, H), int64, as in `moments`."""
+    return x.new_full((), x.shape[0] * x.shape[1], dtype=torch.int64) if valid is None else valid.sum()
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -40,10 +47,10 @@ class BatchNorm(nn.BatchNorm1d):
             return super().forward(x.flatten(0, -2)).view(x.shape)
         if valid is not None:
             x = x.masked_fill(~valid.unsqueeze(-1), 0)  # padding may hold NaN
-        scale, shift = self.scale_and_shift(x, valid, moments(x, valid))
+        scale, shift = self.scale_and_shift(moments(x, valid))
         return (x * scale + shift).to(x.dtype)
 
-    def scale_and_shift(self, x: Tensor, valid: Tensor | None, given: Moments | None) -> tuple[Tensor, Tensor]:
+    def scale_and_shift(self, given: Moments | None = None) -> tuple[Tensor, Tensor]:
         """The norm as scale ⊙ x + shift, (H,) each.
 
         In training they follow from `given`, the moments of x, and the running statistics are updated. In evaluation
@@ -55,8 +62,7 @@ class BatchNorm(nn.BatchNorm1d):
             scale = self.weight * torch.rsqrt(self.running_var + self.eps)
             return scale, self.bias - self.running_mean * scale
         assert given is not None
-        near, (total, square) = given
-        steps = x.new_tensor(x.shape[0] * x.shape[1], dtype=torch.int64) if valid is None else valid.sum()
+        near, (total, square), steps = given
         count = steps.clamp(min=1)
         mean = total / count
         var = (square / count - mean.square()).clamp(min=0)

@@ -95,7 +95,7 @@ def _model(source: Source) -> tuple[dict[str, int], dict[str, Tensor], set[str]]
     weight, bias = head.weight.double(), head.bias.double()
     if model.last_norm is not None:  # the mean of an affine map is the affine map of the mean
         if isinstance(model.last_norm, BatchNorm):
-            scale, shift = (part.double() for part in model.last_norm.scale_and_shift(weight, None, None))
+            scale, shift = (part.double() for part in model.last_norm.scale_and_shift())
         else:
             features.add("last_layer")
             scale, shift = model.last_norm.weight.double(), model.last_norm.bias.double()

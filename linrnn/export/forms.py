@@ -144,7 +144,7 @@ def norm_constants(block: Block) -> tuple[Tensor, Tensor]:
     """Scale and shift, (H,) in float64: the whole effect of batch norm, or the weight and the bias of layer norm."""
     norm = copy.deepcopy(block.norm).double()
     if isinstance(norm, BatchNorm):
-        return norm.scale_and_shift(norm.weight, None, None)
+        return norm.scale_and_shift()
     return norm.weight, norm.bias
 
 

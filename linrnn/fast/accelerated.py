@@ -10,19 +10,16 @@ from torch import Tensor, nn
 
 from linrnn.cores import LRU
 from linrnn.cores.base import Lengths, output_dtype
-from linrnn.fast import blocks, chunks, fused, packing
-from linrnn.fast.blocks import Batch
-from linrnn.fast.chunks import CoreWeights
-from linrnn.fast.encoder import Encoded, encode, without_padding
+from linrnn.fast import blocks, chunks, ends, fused, packing
+from linrnn.fast.encoder import Encoded, encode
 from linrnn.model import Model
-from linrnn.norm import Moments
 from linrnn.parts import inputs as given
-from linrnn.parts.pooling import pair
 from linrnn.recurrence import backend
 from linrnn.util.errors import check_integer, wrong_value
 from linrnn.util.precision import full_precision
 from linrnn.util.types import check_type, checked
 
+FUNCTIONS: tuple[Callable[..., Any], ...] = (ends.begin, blocks.run_block, ends.end)
 logger = logging.getLogger(__name__)
 
 
@@ -102,8 +99,7 @@ class Accelerated(nn.Module):
         if chunk is not None:
             check_integer("chunk", chunk, 1)
         self.model, self.fuse, self.chunk = model, fuse, chunk
-        self._weights: Callable[..., list[CoreWeights]] = chunks.core_weights
-        self._block: Callable[..., tuple[Tensor, Moments | None]] = blocks.run_block
+        self._begin, self._block, self._end = FUNCTIONS
         if compile and (fuse or _compiles(model)):
             self._compile()
         self.train(model.training)
@@ -122,44 +118,62 @@ class Accelerated(nn.Module):
         With `packed_length`, the sequences of a batch are concatenated to one row of this length, at least
         `linrnn.fast.packing.packed_length(lengths)`. The output is the same.
         """
-        model = self.model
-        if packed_length is not None:
-            if resets is not None or dt is not None:
-                raise wrong_value("packed_length", "None, or a batch without resets and dt", packed_length)
-            return self._packed(inputs, lengths, packed_length)
-        weight = next(model.encoder.parameters())
-        if resets is not None or dt is not None or not self._fuses(weight):
+        model, weight = self.model, next(self.model.parameters())
+        if packed_length is not None and (resets is not None or dt is not None):
+            raise wrong_value("packed_length", "None, or a batch without resets and dt", packed_length)
+        if packed_length is not None and not packs(model):
+            expected = "None, or a model of LRUs for one document, with pooling='mean'"
+            raise wrong_value("packed_length", expected, packed_length)
+        fuses = resets is None and dt is None and self._fuses(weight)
+        if packed_length is None and not fuses:
             return model(inputs, lengths=lengths, resets=resets, dt=dt)  # type: ignore[no-any-return]
-        pairs = model.config.documents == 2
-        if pairs:
+        if model.config.documents == 2:
             inputs, lengths = given.documents(inputs, lengths)
-        inputs, lengths, valid = given.padded(model.config, inputs, lengths, weight)
-        dtype = self._dtype()
-        with full_precision(inputs.device):
-            x = model.normalized(self._fused(encode(model.encoder, inputs, dtype), Batch(valid)), valid)
-            pooled = None if model.config.pooling == "none" else model.pool(x, valid)
-        if pooled is None:
-            return model.head(x)  # type: ignore[no-any-return]
-        return model.classify(pair(pooled) if pairs else pooled)
-
-    def _packed(self, inputs: Tensor, lengths: Lengths | None, length: int) -> Tensor:
-        model = self.model
-        if not packs(model):
-            raise wrong_value("packed_length", "None, or a model of LRUs for one document, with pooling='mean'", length)
-        inputs, lengths, _ = given.padded(model.config, inputs, lengths, next(model.parameters()))
-        packing.check(lengths, length, lengths is not None and backend.values_can_be_read(lengths))
+        lengths = given.checked(model.config, inputs, lengths, weight)
+        if packed_length is not None:
+            packing.check(lengths, packed_length, lengths is not None and backend.values_can_be_read(lengths))
+        if fuses:
+            return self._fused(inputs, lengths, packed_length)
         assert lengths is not None
-        packed = packing.pack(inputs, lengths, length)
+        assert packed_length is not None
+        return self._packed(inputs, lengths, packed_length)
+
+    def _fused(self, inputs: Tensor, lengths: Tensor | None, packed_length: int | None) -> Tensor:
+        """By fused blocks: each passes the moments of its output to the norm of the next."""
+        model, dtype = self.model, self._dtype()
+        if packed_length is None:
+            c = self._chunk_size(inputs.shape[1], dtype, inputs.device)
+        else:
+            c = min(self._chunk_size(packed_length, dtype, inputs.device), packing.ALIGNMENT)
+        compiled = model.training  # predictions are few, so the time to compile does not pay
+        begin, run, end = (self._begin, self._block, self._end) if compiled else FUNCTIONS
+        with full_precision(inputs.device):
+            encoded, known, batch, *of_blocks = begin(model, inputs, lengths, packed_length, c, dtype)
+            for block, weights, masks in zip(model.blocks, *of_blocks, strict=True):
+                x, known = run(block, encoded, weights, masks, known, batch)
+                encoded = Encoded(x)
+            if model.config.pooling != "none":
+                return end(model, encoded.x, batch, lengths)  # type: ignore[no-any-return]
+            x = model.normalized(encoded.x, batch.valid)
+        return model.head(x)  # type: ignore[no-any-return]
+
+    def _chunk_size(self, length: int, dtype: torch.dtype, device: torch.device) -> int:
+        if self.chunk is not None or not backend.on_tensor_cores(device, dtype):
+            return self.chunk or 1
+        config, core = self.model.config, self.model.blocks[0].core
+        return chunks.chunk_size(length, config.d_model, config.d_state, core.bidirectional)
+
+    def _packed(self, inputs: Tensor, lengths: Tensor, length: int) -> Tensor:
+        """A packed batch by the blocks of the model."""
+        model, packed = self.model, packing.pack(inputs, lengths, length)
         dtype = self._dtype()
         with full_precision(inputs.device):
-            encoded = encode(model.encoder, packed.inputs, dtype)
-            if fuses := self._fuses(encoded.x):
-                x = self._fused(encoded, Batch(packed.valid, packed.segment, packed.offsets))
-        if not fuses:
-            x = encoded.x
-            for block in model.blocks:
-                x = packing.run_block(block, x, packed)
-        return model.classify(packing.means(model.normalized(x, packed.valid), packed, lengths))
+            x = encode(model.encoder, packed.inputs, dtype).x
+        for block in model.blocks:
+            x = packing.run_block(block, x, packed)
+        x = model.normalized(x, packed.valid)
+        with full_precision(x.device):
+            return model.classify(packing.means(x, packed.valid, packed.segment, lengths))
 
     def _fuses(self, x: Tensor | None) -> bool:
         return (_unsuitable(self.model) if self.fuse else reason(self.model, x)) is None
@@ -169,28 +183,6 @@ class Accelerated(nn.Module):
         weight = next(self.model.encoder.parameters())
         return output_dtype(weight, weight.dtype)
 
-    def _fused(self, encoded: Encoded, batch: Batch) -> Tensor:
-        """All blocks: each passes the moments of its output to the norm of the next."""
-        model = self.model
-        layers: Any = [block.core for block in model.blocks]
-        H, N, both = model.config.d_model, model.config.d_state, layers[0].bidirectional
-        if both and batch.valid is not None:
-            encoded = without_padding(encoded, batch.valid)
-            batch = batch if batch.segment is not None else batch._replace(segment=_segment(batch.valid))
-        x = encoded.x
-        on_tensor_cores = backend.on_tensor_cores(x.device, x.dtype)
-        c = self.chunk or (chunks.chunk_size(x.shape[1], H, N, both) if on_tensor_cores else 1)
-        if batch.offsets is not None:
-            c = min(c, packing.ALIGNMENT)
-        compiled = model.training  # predictions are few, so the time to compile does not pay
-        make, run = (self._weights, self._block) if compiled else (chunks.core_weights, blocks.run_block)
-        weights = make(layers, c, x.dtype)
-        known = fused.moments(x.detach(), batch.valid) if model.training else None
-        for block, of_core in zip(model.blocks, weights, strict=True):
-            x, known = run(block, encoded, of_core, known, batch)
-            encoded = Encoded(x)
-        return x
-
     def _compile(self) -> None:
         torch.compiler.reset()  # without this, sizes that differ from an earlier model's count as variable
         # the compiler logs each product that it does not tune, and gives warnings that users cannot act on
@@ -198,18 +190,11 @@ class Accelerated(nn.Module):
         for message in ("TensorFloat32 tensor cores", "The .grad attribute of a Tensor", ".*torch.jit"):
             warnings.filterwarnings("ignore", message)
         if self._fuses(None):
-            # two small graphs: one for the weights of all layers, one for each block
-            self._weights = torch.compile(chunks.core_weights, dynamic=False)
-            self._block = torch.compile(blocks.run_block, dynamic=False)
+            # three small graphs: the model as one graph would take several times as long to compile
+            self._begin, self._block, self._end = (torch.compile(f, dynamic=False) for f in FUNCTIONS)
         else:
             for block in self.model.blocks:  # all blocks share the code compiled for the first
                 block.compile(dynamic=False)
-
-
-def _segment(valid: Tensor) -> Tensor:
-    """As in `PackedBatch`, for a batch with one row for each sequence."""
-    rows = torch.arange(len(valid), device=valid.device, dtype=torch.int32).unsqueeze(1)
-    return torch.where(valid, rows, len(valid))
 
 
 def _compiles(model: Model) -> bool:

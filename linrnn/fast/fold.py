@@ -56,7 +56,8 @@ def fold(
         skip, offset = weights.D * scale, weights.D * shift
         return Folded(weights.lam, matrix, bias, None, weights.state_weight, skip, offset, *common)
     rows = (directions * 2 * weights.lam.shape[1], len(weights.state_weight))
-    (into, within), (input_bias, offset) = matrix.split(rows), bias.split(rows)
+    into, within = matrix.split(rows)
+    input_bias, offset = bias[: rows[0]], bias[rows[0] :]  # the gradient of a split would be two more kernels
     return Folded(weights.lam, into, input_bias, within, weights.state_weight, None, offset, *common)
 
 
@@ -71,8 +72,8 @@ def with_validity(x: Tensor, valid: Tensor) -> Tensor:
 def apply(folded: Folded, x: Tensor, offsets: Tensor | None = None) -> Tensor:
     """y without skip and offset, (batch, L/c, c·H), of x (batch, L, features) from the zero state.
 
-    With offsets, integers (sequences + 1,), x is one packed batch (1, L, features), and sequence i has the steps from
-    offsets[i] to offsets[i + 1], multiples of c.
+    With offsets, integers (sequences + 1,), x is one packed batch (1, L, features), and sequence i has the chunks from
+    offsets[i] to offsets[i + 1].
     """
     sequences = len(x) if offsets is None else len(offsets) - 1
     initial = folded.lam.new_zeros(sequences, *folded.lam.shape)
@@ -96,8 +97,7 @@ def _over_chunks(folded: Folded, x: Tensor, initial: Tensor, offsets: Tensor | N
     c = folded.chunk
     chunks = x.reshape(batch, length // c, c * features)
     initial = initial.unsqueeze(1).repeat(1, folded.directions, 1, 1)
-    borders = None if offsets is None else offsets // c
-    starts, _ = affine_scan(chunks, folded.input_weight, folded.input_bias, folded.lam, initial, True, borders)
+    starts, _ = affine_scan(chunks, folded.input_weight, folded.input_bias, folded.lam, initial, True, offsets)
     factors = (starts.flatten(2).flatten(0, 1), folded.state_weight, chunks.flatten(0, 1), folded.within_weight)
     return two_products(*factors).view(batch, length // c, -1)  # type: ignore[no-any-return]
 

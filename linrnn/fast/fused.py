@@ -55,15 +55,16 @@ def glu_skip_moments(
     mask: Tensor | None,
     segment: Tensor | None,
     valid: Tensor | None,
+    steps: Tensor,
 ) -> tuple[Tensor, Moments | None]:
     """`glu_skip`, and from the same pass the moments of its output, which `moments` takes as `known`.
 
-    None where there is no kernel.
+    None where there is no kernel. `valid` as in `moments`; `steps` is the number of valid steps.
     """
     if not available(x):
         return glu_skip(x, g, b, h, mask, segment), None
     out, near, sums = ops.glu_skip_moments(x, g, b, h, mask, segment, valid)
-    return out, Moments(near.detach(), sums.detach())
+    return out, Moments(near.detach(), sums.detach(), steps)
 
 
 def moments(x: Tensor, valid: Tensor | None, known: Moments | None = None) -> Moments:
@@ -75,7 +76,8 @@ def moments(x: Tensor, valid: Tensor | None, known: Moments | None = None) -> Mo
         return norm.moments(x, valid)
     wide = torch.promote_types(x.dtype, torch.float32)
     near = x.detach().flatten(0, 1)[:1].sum(0).to(wide) if known is None else known.near
-    return Moments(near, ops.moments(x, near, None if known is None else known.sums, valid))
+    sums = ops.moments(x, near, None if known is None else known.sums, valid)
+    return Moments(near, sums, norm.valid_steps(x, valid) if known is None else known.steps)
 
 
 def masked(x: Tensor, mask: Tensor | None, segment: Tensor | None = None) -> Tensor:

@@ -12,7 +12,6 @@ from torch import Tensor
 from linrnn.fast.fused import masked
 from linrnn.model import Block
 from linrnn.util.errors import wrong_value
-from linrnn.util.precision import full_precision
 
 ALIGNMENT = 8  # each sequence starts at a multiple of this many steps
 WORTHWHILE = 0.9  # of the steps with padding; above this share, packing does not pay
@@ -87,14 +86,16 @@ def run_block(block: Block, x: Tensor, packed: PackedBatch) -> Tensor:
     return x + masked(block.gated(h, y), block.dropout_mask(h, masks), packed.segment)
 
 
-def means(x: Tensor, packed: PackedBatch, lengths: Tensor) -> Tensor:
-    """(1, length, H) to (batch, H): the means over the valid steps of each sequence, in float32 or better."""
+def means(x: Tensor, valid: Tensor, segment: Tensor, lengths: Tensor) -> Tensor:
+    """(1, length, H) to (batch, H): the means over the valid steps of each sequence, in float32 or better.
+
+    Call this outside of autocast.
+    """
     # all valid steps among ALIGNMENT belong to one sequence: after sums over them the matrix product is small
     wide = torch.promote_types(x.dtype, torch.float32)
-    parts = torch.where(packed.valid.unsqueeze(-1), x, 0).to(wide).view(-1, ALIGNMENT, x.shape[2]).sum(1)
+    parts = torch.where(valid.unsqueeze(-1), x, 0).to(wide).view(-1, ALIGNMENT, x.shape[2]).sum(1)
     numbers = torch.arange(len(lengths), device=x.device).unsqueeze(1)
-    with full_precision(x.device):
-        total = (packed.segment[:, ::ALIGNMENT] == numbers).to(parts.dtype) @ parts
+    total = (segment[:, ::ALIGNMENT] == numbers).to(parts.dtype) @ parts
     return total / lengths.clamp(min=1).unsqueeze(1)
 
 

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from linrnn.config import ModelConfig
 from linrnn.cores.base import Lengths, check_lengths, lengths_tensor, valid_mask
+from linrnn.recurrence import backend
 from linrnn.util.errors import check_tensor, shape, wrong_value
 
 
@@ -18,7 +19,12 @@ class Padded(NamedTuple):
 
 
 def padded(config: ModelConfig, inputs: Tensor, lengths: Lengths | None, parameter: Tensor) -> Padded:
-    """The inputs without what padding holds; raises if inputs or lengths are wrong.
+    """The inputs without what padding holds; raises if inputs or lengths are wrong. Arguments: as of `checked`."""
+    return without_padding(config, inputs, checked(config, inputs, lengths, parameter))
+
+
+def checked(config: ModelConfig, inputs: Tensor, lengths: Lengths | None, parameter: Tensor) -> Tensor | None:
+    """The lengths as int64 (batch,) on the device of the inputs; raises if inputs or lengths are wrong.
 
     Args:
         config: of the model.
@@ -27,13 +33,18 @@ def padded(config: ModelConfig, inputs: Tensor, lengths: Lengths | None, paramet
         parameter: any parameter of the model, for its device and dtype.
     """
     config.check_inputs(inputs, parameter, batch_dims=2)
+    lengths = None if lengths is None else check_lengths(lengths, inputs)
+    if config.vocabulary is not None and backend.values_are_near(inputs):
+        config.check_tokens(without_padding(config, inputs, lengths).inputs)
+    return lengths
+
+
+def without_padding(config: ModelConfig, inputs: Tensor, lengths: Tensor | None) -> Padded:
+    """The inputs without what padding holds, given their checked lengths."""
     if lengths is None:
-        config.check_tokens(inputs)
         return Padded(inputs, None, None)
-    lengths = check_lengths(lengths, inputs)
     valid = valid_mask(lengths, inputs.shape[1])
     inputs = inputs.masked_fill(~valid.view(*valid.shape, *[1] * (inputs.dim() - 2)), 0)
-    config.check_tokens(inputs)
     return Padded(inputs, None, None) if config.pooling == "all" else Padded(inputs, lengths, valid)
 
 

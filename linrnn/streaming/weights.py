@@ -113,7 +113,7 @@ def _folded(block: Block, weights: CoreWeights) -> tuple[Tensor, ...]:
     """One block of `Weights`."""
     norm = block.norm
     if isinstance(norm, BatchNorm):
-        scale, shift = norm.scale_and_shift(weights.D, None, None)
+        scale, shift = norm.scale_and_shift()
     else:
         scale, shift = norm.weight, norm.bias
     core = fold(weights, scale, shift)

@@ -260,7 +260,7 @@ def test_blocks_of_other_cores_share_one_graph(monkeypatch: pytest.MonkeyPatch, 
     ],
 )
 def test_compiled(recipe: str, packed: bool, bidirectional: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two small graphs, of which one serves every block but the first of pixels, whose encoder is folded in."""
+    """Three small graphs, of which one serves every block but the first of pixels, whose encoder is folded in."""
     graphs: list[Any] = []
 
     def backend(graph: Any, inputs: Any) -> Any:
@@ -273,7 +273,7 @@ def test_compiled(recipe: str, packed: bool, bidirectional: bool, monkeypatch: p
     with patch.object(fused, "available", lambda x: True), patch.multiple(ops, **FORMULAS):
         model = small(recipe, dropout=0.0, options={"bidirectional": bidirectional})
         assert_equal(model, packed, packed=56 if packed else None, chunk=2)
-    assert len(graphs) == 2
+    assert len(graphs) == 3
 
 
 @pytest.mark.parametrize(

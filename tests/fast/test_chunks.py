@@ -57,7 +57,7 @@ def test_outputs_and_gradients_with_a_norm_folded_in(c: int, offsets: list[int] 
     resets = torch.zeros(1, 48, dtype=torch.bool)
     resets[0, offsets[:-1] if offsets else [0]] = True
     seed = torch.randn(1, 48, 6, **FLOAT64)
-    came = output(folded(layer, scale, shift, c), x, None if offsets is None else torch.tensor(offsets))
+    came = output(folded(layer, scale, shift, c), x, None if offsets is None else torch.tensor(offsets) // c)
     expected, _ = layer(scale * x + shift, resets=resets)
     assert relative_error(came, expected) < 1e-12
     found, truth = (gradients(layer, (seed * y).sum(), x, scale, shift) for y in (came, expected))

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linrnn import norm
 from linrnn.fast import fused
 from linrnn.fast.kernels import elementwise as gpu
 from linrnn.fast.kernels import ops
@@ -85,7 +86,8 @@ def test_moments_in_the_interpreter(shape: tuple[int, int, int], padded: bool) -
     apart = (chosen - near).reshape(-1, shape[2])
     for came, power in zip(gpu.moments(x, near, valid), (1, 2), strict=True):
         assert relative_error(came, apart.pow(power).sum(0)) < 1e-5
-    near, formulas = fused.moments(x.double(), valid)
+    near, formulas, steps = fused.moments(x.double(), valid)
+    assert int(steps) == len(chosen.reshape(-1, shape[2]))
     apart = (chosen - near).reshape(-1, shape[2])
     for formula, power in zip(formulas, (1, 2), strict=True):
         assert relative_error(formula, apart.pow(power).sum(0)) < 1e-12
@@ -221,7 +223,8 @@ def test_the_operators_on_a_gpu(dtype: torch.dtype, masked: bool) -> None:
 
 
 def _glu_and_spread(*arguments: Any) -> Tensor:
-    out, known = fused.glu_skip_moments(*arguments)
+    given = [*arguments, norm.valid_steps(arguments[0], arguments[-1])]
+    out, known = fused.glu_skip_moments(*given)
     return out + fused.moments(out, arguments[-1], known).sums.sum(0) / 999
 
 
