@@ -6,11 +6,17 @@ Three models are trained on a CPU: the built-in task; ListOps with expressions o
 docs/guide/vowels.md (needs the files of aeon: `pip install --no-deps aeon`). The number of states is chosen on
 validation: the fewest with at most half a point less accuracy. The choice does not read the test split. Earlier runs in
 the folder of --runs are reused.
+
+    python benchmarks/shrink.py --run runs/listops --examples 500 --out results/shrink/full.json
+
+measures finished runs instead, on some examples of validation and test, without fine-tuning; --run can be repeated, and
+runs that the record holds already are skipped.
 """
 
 import argparse
 import json
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -74,25 +80,36 @@ def states_needed(curve: dict[str, float]) -> int:
     return min(int(states) for states, accuracy in curve.items() if accuracy >= full - LOSS)
 
 
-def measured(name: str, run: training.Run, task: linrnn.Task, scratch: Path, pictures: Path | None) -> dict[str, Any]:
+def measured(
+    name: str,
+    run: training.Run,
+    task: linrnn.Task,
+    scratch: Path,
+    pictures: Path | None,
+    examples: int | None = None,
+    tune: bool = True,
+) -> dict[str, Any]:
     """The curve on validation, the smaller runs on the test, and what an error bound asks for."""
     model = run.model()
     full = model.config.d_state
-    probe = shrunk(run, task, scratch / f"{name}-probe", states=full // 2, picture=True)
+    probe = shrunk(run, task, scratch / f"{name}-probe", states=full // 2, picture=True, examples=examples)
     curve = probe["curve"]
     row: dict[str, Any] = {
         "recipe": run.recipe.to_dict(),
         "states": full,
+        "examples": examples,
         "curve": curve,
         "singular_values": probe["singular_values"],
         "error": {error: shrink(model, error=error).model.config.d_state for error in ERRORS},
     }
     for by, values in curve.items():
         states = states_needed(values)
-        row[by] = summary(shrunk(run, task, scratch / f"{name}-{by}", states=states, by=by))
+        row[by] = summary(shrunk(run, task, scratch / f"{name}-{by}", states=states, by=by, examples=examples))
     if pictures is not None:
         pictures.mkdir(parents=True, exist_ok=True)
         draw(pictures / f"{name}.png", {**probe, "states": row["balanced"]["states"]}, run.metric)
+    if not tune:
+        return row
     half = max(1, row["balanced"]["states"][1] // 2)
     place = scratch / f"{name}-tuned"
     row["half"] = summary(shrunk(run, task, place, states=half, finetune=TUNED))
@@ -152,12 +169,27 @@ def speed_of_recipes() -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=Path, required=True, help="a folder for the runs")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="a folder for the runs")
+    parser.add_argument("--run", type=Path, action="append", help="a finished run of a task, to measure instead")
+    parser.add_argument("--examples", type=int, help="of each split, with --run; all if not given")
     parser.add_argument("--out", type=Path, help="the record, JSON")
     parser.add_argument("--pictures", type=Path, help="a folder")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     results: dict[str, Any] = {}
+    if arguments.run:
+        known = json.loads(arguments.out.read_text())["results"] if arguments.out and arguments.out.is_file() else {}
+        results = {name: row for name, row in known.items() if row["examples"] == arguments.examples}
+        for run in map(training.Run.open, arguments.run):
+            name = run.folder.name
+            if name not in results:
+                task = linrnn.tasks.load(run.recipe.task)
+                results[name] = measured(
+                    name, run, task, arguments.runs, arguments.pictures, arguments.examples, tune=False
+                )
+            print(name, {key: results[name][key] for key in ("balanced", "energy", "error")}, flush=True)
+            record(arguments.out, " ".join(["python", *sys.argv]), results)
+        return
     for name, run, task in runs(arguments.runs):
         results[name] = measured(name, run, task, arguments.runs, arguments.pictures)
         print(name, {key: results[name][key] for key in ("balanced", "energy", "half", "error")}, flush=True)

@@ -1,6 +1,7 @@
 """The commands that read runs: `linrnn runs`, `eval`, `stream` and `compare`."""
 
 import csv
+import functools
 import io
 import json
 import statistics
@@ -15,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from linrnn import tasks, training
-from linrnn.cli.console import out, print_table, say
+from linrnn.cli.console import bars, out, print_table, say
 from linrnn.export.published import open_run
 from linrnn.model import Model
 from linrnn.objectives import Metric, Objective
@@ -67,7 +68,9 @@ def evaluate_run(
     loaded = _load(run, split, weights, device, data, count)
     size = open_run(run).recipe.training.batch_size
     model = loaded.model
-    values = evaluate(lambda x, n: model(x, lengths=n), model, loaded.examples, loaded.objective, size)
+    with bars(out) as tell:
+        report = functools.partial(tell, "evaluating")
+        values = evaluate(lambda x, n: model(x, lengths=n), model, loaded.examples, loaded.objective, size, report)
     first, *others = loaded.objective.metrics
     words = [f"{metric.words} {metric.text(values[metric.name])}" for metric in others]
     if first.name == "accuracy" and loaded.task.kind == "classification":

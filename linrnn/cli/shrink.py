@@ -6,11 +6,10 @@ from typing import Annotated, Literal
 
 import typer
 from rich.markup import escape
-from rich.progress import Progress
 
 from linrnn import training
-from linrnn.cli.console import out
-from linrnn.cli.runs import Data, RunFolder
+from linrnn.cli.console import bars, out
+from linrnn.cli.runs import Data, Device, RunFolder
 from linrnn.training.run import Run
 from linrnn.training.shrink import PICTURE, RECORD, shrink_run
 
@@ -35,8 +34,14 @@ def shrink(
     ] = None,
     picture: Annotated[bool, typer.Option("--picture/--no-picture", help=f"Draw {PICTURE}.")] = True,
     examples: Annotated[
-        int, typer.Option(help="Validation examples for each point of the picture.", min=1, metavar="N")
-    ] = 1000,
+        int | None,
+        typer.Option(
+            help="Examples of each split to evaluate.  [default: all, and 1,000 for each point of the picture]",
+            min=1,
+            metavar="N",
+        ),
+    ] = None,
+    device: Device = None,
     data: Data = None,
 ) -> None:
     """Fewer states for a trained run, by balanced truncation of each layer.
@@ -51,15 +56,10 @@ def shrink(
     """
     source = Run.open(run)
     place = folder or run.with_name(f"{run.name}-{states if error is None else f'error-{error:g}'}")
-    with Progress(transient=True) as progress:
-        task = progress.add_task("")
-
-        def report(what: str, done: int, total: int) -> None:
-            progress.update(task, description=what, completed=done, total=total)
-
+    with bars(out) as report:
         made = shrink_run(
             source, place, states=states, error=error, by=by, data=data, finetune=finetune,
-            learning_rate=learning_rate, picture=picture, examples=examples, report=report,
+            learning_rate=learning_rate, picture=picture, examples=examples, device=device, report=report,
         )  # fmt: skip
     record = json.loads((made.folder / RECORD).read_text())
     before, after = record["metrics"]["before"], record["metrics"]["after"]

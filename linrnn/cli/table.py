@@ -21,6 +21,7 @@ from linrnn.util import files
 from linrnn.util.errors import unknown, wrong_value
 
 ENDINGS = {".md": "markdown", ".tex": "latex", ".html": "html"}
+NAME = 40  # the width of the column of names
 # LaTeX's special characters, and characters that its usual fonts lack.
 LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -138,7 +139,8 @@ def _caption(filled: Filled) -> str:
 def _rich(filled: Filled) -> Table:
     result = Table(title=escape(filled.section.title), caption=escape(_caption(filled)), caption_justify="left")
     for i, name in enumerate(_header(filled)):
-        result.add_column(name, justify="left" if i < 2 else "right", no_wrap=i != 1)
+        width = NAME if i == 0 else None  # variants have long names, which are wrapped
+        result.add_column(name, justify="left" if i < 2 else "right", no_wrap=i > 1, max_width=width)
     for lines in _models(filled):
         for line in lines:
             ours = line[1].startswith("ours")

@@ -129,7 +129,14 @@ def reduce(layer: LRU, states: int, *, by: Method = "balanced") -> Reduced:
     if by not in get_args(Method):
         raise unknown("by", by, get_args(Method))
     system = modes(layer)
-    left, sigma, right = balanced(system)
+    return _reduced(layer, system, balanced(system), states, by)
+
+
+def _reduced(
+    layer: LRU, system: Modes, coordinates: tuple[Tensor, Tensor, Tensor], states: int, by: Method = "balanced"
+) -> Reduced:
+    """As `reduce`, with the system and the result of `balanced`."""
+    left, sigma, right = coordinates
     if by == "balanced" and states < layer.d_state:
         kept, order = _truncated(system, left, sigma, right, states)
         bound = 2 * float(sigma[order:].sum()) * system.directions
@@ -153,16 +160,15 @@ def reduce_to(layer: LRU, error: float) -> Reduced:
     if not 0 < error < 1:
         raise wrong_value("error", "a part of the layer's gain, between 0 and 1", error)
     system = modes(layer)
-    sigma = balanced(system)[1]
-    bounds = (
-        2 * system.directions * sigma.flip(0).cumsum(0).flip(0)
-    )  # entry k: if state k and all later states are removed
+    coordinates = balanced(system)
+    # entry k: if state k and all later states are removed
+    bounds = 2 * system.directions * coordinates[1].flip(0).cumsum(0).flip(0)
     limit = error * system.gain()
     fewest = max(1, -(-int((bounds > limit).sum()) // 2))
     for states in range(fewest, layer.d_state):  # a real eigenvalue takes one complex state
-        if (smaller := reduce(layer, states)).bound <= limit:
+        if (smaller := _reduced(layer, system, coordinates, states)).bound <= limit:
             return smaller
-    return reduce(layer, layer.d_state)
+    return _reduced(layer, system, coordinates, layer.d_state)
 
 
 def _truncated(system: Modes, left: Tensor, sigma: Tensor, right: Tensor, states: int) -> tuple[Modes, int]:
@@ -171,19 +177,21 @@ def _truncated(system: Modes, left: Tensor, sigma: Tensor, right: Tensor, states
     A conjugate pair of eigenvalues is one complex state; a real eigenvalue takes one complex state.
     """
     A, B, C = system.real()
-    largest = min(2 * states, int((sigma > 1e-13 * sigma[0]).sum()))
-    for order in range(largest, 0, -1):
+    order = min(2 * states, int((sigma > 1e-13 * sigma[0]).sum()))
+    while order > 0:
         scale = sigma[:order].rsqrt()
         into, out = scale.unsqueeze(1) * left[:order], right[:, :order] * scale
         lam, V = torch.linalg.eig(into @ A @ out)
         kept = lam.imag >= 0
-        if int(kept.sum()) <= states and torch.linalg.cond(V) < 1e10:
+        excess = int(kept.sum()) - states
+        if excess <= 0 and torch.linalg.cond(V) < 1e10:
             pairs = torch.where(lam[kept].imag > 0, 2.0, 1.0)
             return Modes(
                 lam[kept],
                 torch.linalg.solve(V, (into @ B).to(V.dtype))[kept],
                 pairs * ((C @ out).to(V.dtype) @ V)[:, kept],
             ), order
+        order -= max(1, excess // 2)
     return Modes(system.lam[:0], system.B[:0], system.C[:, :0]), 0
 
 

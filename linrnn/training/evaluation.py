@@ -19,23 +19,43 @@ BLOCK = 1 << 22  # numbers that are compared at once
 
 @torch.no_grad()
 def evaluate(
-    predict: Callable[..., Tensor], model: nn.Module, examples: Examples, objective: Objective, batch_size: int
+    predict: Callable[..., Tensor],
+    model: nn.Module,
+    examples: Examples,
+    objective: Objective,
+    batch_size: int,
+    report: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, float]:
-    """The metrics and the loss over all examples, in eval mode."""
+    """The metrics and the loss over all examples, in eval mode; `report` is called with the examples done and all."""
     training = model.training
     model.eval()
     device, sums, rows = examples.targets.device, dict[str, Tensor](), dict[str, list[Tensor]]()
+    order = _by_length(examples, objective)
     for start in range(0, len(examples), batch_size):
+        report(start, len(examples))
         indices = torch.arange(start, start + batch_size, device=device)
-        inputs, lengths, targets = examples(indices % len(examples))  # the last batch is filled: all have one shape
+        batch = indices % len(examples)  # the last batch is filled: all have one shape
+        inputs, lengths, targets = examples(batch if order is None else order[batch])
+        if order is not None and lengths is not None:
+            inputs = inputs[:, : int(lengths.max())]
         outputs = predict(inputs, lengths)
         for name, value in objective.totals(outputs, targets, lengths, indices < len(examples)).items():
             if name.startswith("rows"):
                 rows.setdefault(name, []).append(value)
             else:
                 sums[name] = sums[name] + value if name in sums else value
+    report(len(examples), len(examples))
     model.train(training)
     return objective.values(sums | {name: torch.cat(parts) for name, parts in rows.items()})
+
+
+def _by_length(examples: Examples, objective: Objective) -> Tensor | None:
+    """The examples in the order of their lengths, where batches may differ in shape: on a CPU, for one output a
+    sequence. Then short sequences have no padding up to the longest of the split."""
+    lengths = examples.lengths
+    if lengths is None or lengths.device.type != "cpu" or lengths.dim() > 1 or objective.stepwise:
+        return None
+    return None if examples.relative is not None else lengths.argsort(stable=True)
 
 
 def guesses(task: Task, split: Split) -> dict[str, dict[str, float]]:

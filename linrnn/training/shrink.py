@@ -1,5 +1,6 @@
 """A trained run with fewer states: each layer is reduced, the model is evaluated, and the result is a new run."""
 
+import copy
 import dataclasses
 import json
 import os
@@ -22,6 +23,7 @@ from linrnn.training.checkpoint import Progress
 from linrnn.training.data import Examples
 from linrnn.training.evaluation import evaluate
 from linrnn.training.optimizer import make_optimizer
+from linrnn.training.processes import Processes
 from linrnn.training.run import Run
 from linrnn.util import style
 from linrnn.util.errors import wrong_type, wrong_value
@@ -103,7 +105,8 @@ def shrink_run(
     finetune: int = 0,
     learning_rate: float | None = None,
     picture: bool = True,
-    examples: int | None = 1000,
+    examples: int | None = None,
+    device: str | None = None,
     report: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> Run:
     """A run with the best weights of another run, and fewer states.
@@ -119,24 +122,30 @@ def shrink_run(
         finetune: the number of steps to train afterwards.
         learning_rate: of these steps; a tenth of the run's if None.
         picture: also draw the metric against the number of states, for both methods.
-        examples: the validation examples for the picture; None for all.
+        examples: the examples of each split to evaluate; None for all, and 1,000 for each point of the picture.
+        device: for the evaluations; by default the GPU, if there is one.
         report: called with the name of the part, the steps done and the steps in all.
     """
     target = Run(out)
     target.check_new()
     task = run.task(data) if task is None else run.same_task(task)
-    model, objective = run.model(), run.objective()
+    place = Processes().device(device)
+    model, objective = run.model(), run.objective(place)
     smaller = shrink(model, states=states, error=error, by=by)
     size, first = run.recipe.training.batch_size, objective.metrics[0]
 
-    def metrics(of: Model, split: Split) -> dict[str, float]:
-        return evaluate(lambda x, n: of(x, lengths=n), of, Examples(task, split, torch.device("cpu")), objective, size)
+    def metrics(what: str, of: Model, split: Split) -> dict[str, float]:
+        of, some = copy.deepcopy(of).to(place), Examples(task, split, place)
+        predict = lambda x, n: of(x, lengths=n)  # noqa: E731
+        return evaluate(predict, of, some, objective, size, lambda done, total: report(what, done, total))
 
     recipe = _recipe(run.recipe, smaller.model, finetune, learning_rate, layers(model)[0])
     values = {}
-    for done, (name, of) in enumerate((("before", model), ("after", smaller.model))):
-        report("evaluating", done, 2)
-        values[name] = {"validation": metrics(of, task.validation), "test": metrics(of, task.test)}
+    for name, of in (("before", model), ("after", smaller.model)):
+        values[name] = {
+            which: metrics(f"{which}, {name}", of, first_of(split, examples))
+            for which, split in (("validation", task.validation), ("test", task.test))
+        }
     record = {
         "run": str(run.folder),
         "by": by,
@@ -147,15 +156,16 @@ def shrink_run(
         "singular_values": [balanced(modes(core))[1].tolist() for core in layers(model)],
         "metric": first.name,
         "metrics": values,
+        "examples": examples,
         "parameters": [_count(model), _count(smaller.model)],
         "stream_microseconds": [stream_time(model), stream_time(smaller.model)],
         "curve": {},
         **provenance(),
     }
     if picture:
-        few = first_of(task.validation, examples)
+        few = first_of(task.validation, 1000 if examples is None else examples)
         record["curve"] = {
-            method: {n: metrics(each, few)[first.name] for n, each in _models(model, method, report)}
+            method: {n: metrics(f"{method}, {n} states", each, few)[first.name] for n, each in _models(model, method)}
             for method in ("balanced", "energy")
         }
     about = {**(run.about or {}), "model": dataclasses.asdict(smaller.model.config)}
@@ -220,11 +230,9 @@ def _recipe(recipe: Recipe, smaller: Model, finetune: int, learning_rate: float 
     return dataclasses.replace(recipe, model=ModelSettings(**{**fields, **changed}), training=training)
 
 
-def _models(model: Model, by: Method, report: Callable[[str, int, int], None]) -> Iterable[tuple[int, Model]]:
+def _models(model: Model, by: Method) -> Iterable[tuple[int, Model]]:
     """The model with several numbers of states."""
-    sizes = sorted({max(1, round(part * model.config.d_state)) for part in FRACTIONS})
-    for done, states in enumerate(sizes):
-        report(f"{by} truncation", done, len(sizes))
+    for states in sorted({max(1, round(part * model.config.d_state)) for part in FRACTIONS}):
         yield states, shrink(model, states=states, by=by).model
 
 
