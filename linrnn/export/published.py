@@ -138,7 +138,7 @@ def _words(run: Run, title: str, summary: Mapping[str, Any], size: int) -> str:
         "weights": f"{size / 1e6:.1f} MB: matrices in bfloat16, eigenvalues and vectors in float32",
     }
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
-    load = f"model = linrnn.load({str(Path('pretrained') / recipe.task)!r})"
+    load = f'model = linrnn.load("pretrained/{recipe.task}")'
     return (
         f"# {recipe.task}: {title}\n\n| | |\n|---|---|\n{table}\n\n"
         f"`linrnn eval pretrained/{recipe.task}` evaluates the weights on the test split, on a CPU too.\n\n"

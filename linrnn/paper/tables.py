@@ -291,8 +291,9 @@ def _add_bench(filled: Filled, bench: dict[str, Any]) -> None:
 
 
 def _speed_lines(filled: Filled, i: int) -> list[tuple[str, list[str]]]:
-    """One line for each kind of hardware, and one for the benchmark."""
-    cells, row = filled.runs[i], filled.section.rows[i]
+    """One line for each kind of hardware, and one for the benchmark; runs that shared a GPU do not count."""
+    cells = [[run for run in runs if "others_on_the_gpu" not in run.summary] for runs in filled.runs[i]]
+    row = filled.section.rows[i]
     result = []
     for hardware in dict.fromkeys(run.hardware for runs in cells for run in runs):
         texts = [mean([run.speed for run in runs if run.hardware == hardware], ".3g") for runs in cells]

@@ -1,5 +1,7 @@
 """Fast recipes, and the minutes until a target was reached."""
 
+import dataclasses
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from linrnn.paper import fast, published
 from linrnn.training import Run
 from tests.training.helpers import tiny_world, train_tiny
 
+RECORDS = Path(__file__).parents[2] / "results" / "lra"
 TARGETS = {
     "scifar": 0.885, "listops": 0.597, "text": 0.889, "retrieval": 0.894, "pathfinder": 0.946, "pathx": 0.937
 }  # fmt: skip
@@ -29,6 +32,18 @@ def test_every_task_has_one_with_the_papers_accuracy_less_half_a_point() -> None
         recipe = fast.recipe_of(task)
         assert recipe.training.target == target
         assert recipe.training.steps == 50 * recipe.training.eval_every
+
+
+@pytest.mark.skipif(not RECORDS.exists(), reason="only a checkout has records")
+@pytest.mark.parametrize("task", [task for task, recipe in fast.FAST.items() if recipe.tested])
+def test_a_tested_recipe_has_a_record_that_reached_its_target(task: str) -> None:
+    recipe = fast.recipe_of(task)
+    like = dataclasses.replace(recipe, training=dataclasses.replace(recipe.training, target=None)).to_dict()
+    for folder in (RECORDS / task).iterdir():
+        if (folder / "config.json").is_file() and json.loads((folder / "config.json").read_text()) == like:
+            assert json.loads((folder / "summary.json").read_text())["validation"] >= TARGETS[task]
+            return
+    raise AssertionError("no record of this recipe")
 
 
 def test_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
