@@ -52,7 +52,8 @@ def begin(
     encoded = encode(model.encoder, inputs, dtype)
     if layers[0].bidirectional and batch.valid is not None:
         encoded = without_padding(encoded, batch.valid)
-        batch = batch if batch.segment is not None else batch._replace(segment=_segment(batch.valid))
+        if batch.segment is None:
+            batch = Batch(batch.valid, _segment(batch.valid))  # not `_replace`, which PyTorch 2.11 does not compile
     known = fused.moments(encoded.x.detach(), batch.valid) if model.training else None
     return Begun(encoded, known, batch, weights, [masks(block, encoded.x, batch, c) for block in model.blocks])
 

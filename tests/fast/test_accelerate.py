@@ -250,16 +250,18 @@ def test_blocks_of_other_cores_share_one_graph(monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside the compiler
 @pytest.mark.parametrize(
-    ("recipe", "packed", "bidirectional"),
+    ("recipe", "layout", "bidirectional"),
     [
-        ("text", False, False),
-        ("text", True, False),
-        ("text", True, True),
-        ("pathfinder", False, True),
-        ("pathx", False, True),
+        ("text", "whole", False),
+        ("text", "packed", False),
+        ("text", "packed", True),
+        ("retrieval", "padded", False),
+        ("retrieval", "padded", True),
+        ("pathfinder", "whole", True),
+        ("pathx", "whole", True),
     ],
 )
-def test_compiled(recipe: str, packed: bool, bidirectional: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled(recipe: str, layout: str, bidirectional: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three small graphs, of which one serves every block but the first of pixels, whose encoder is folded in."""
     graphs: list[Any] = []
 
@@ -272,7 +274,7 @@ def test_compiled(recipe: str, packed: bool, bidirectional: bool, monkeypatch: p
     )
     with patch.object(fused, "available", lambda x: True), patch.multiple(ops, **FORMULAS):
         model = small(recipe, dropout=0.0, options={"bidirectional": bidirectional})
-        assert_equal(model, packed, packed=56 if packed else None, chunk=2)
+        assert_equal(model, layout != "whole", packed=56 if layout == "packed" else None, chunk=2)
     assert len(graphs) == 3
 
 
