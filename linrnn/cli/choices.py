@@ -48,7 +48,7 @@ LearningRate = Annotated[
 ]
 Fast = Annotated[
     bool,
-    typer.Option("--fast", help="The task's short recipe, an estimate: half a point below the paper's accuracy."),
+    typer.Option("--fast", help="The task's short recipe, meant for half a point below the paper's accuracy."),
 ]
 Precision = Annotated[
     Literal["bfloat16", "float32"], typer.Option(help="The dtype of activations on a GPU; a CPU trains in float32.")

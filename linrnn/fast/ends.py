@@ -1,7 +1,7 @@
 """The model before its first block and after its last block, each a small graph where the model is compiled.
 
-Without a graph each operation is a GPU kernel of its own, and some copy all features in float32: a hundred kernels more
-for a packed batch of ListOps, whose step took 12% longer. Call both functions outside of autocast.
+Without a graph each operation is a GPU kernel of its own, and some copy all features in float32: a training step on
+packed batches of ListOps took 12% longer (docs/how/measurements.md). Call both functions outside of autocast.
 """
 
 from typing import Any, NamedTuple
@@ -43,7 +43,7 @@ def begin(
     layers: Any = [block.core for block in model.blocks]
     weights = core_weights(layers, c, dtype)
     if packed_length is None or lengths is None:
-        inputs, _, valid = given.without_padding(model.config, inputs, lengths)
+        inputs, _, valid = given.mask_padding(model.config, inputs, lengths)
         batch = Batch(valid)
     else:
         row = packing.pack(inputs, lengths, packed_length)

@@ -20,7 +20,10 @@ class Padded(NamedTuple):
 
 def padded(config: ModelConfig, inputs: Tensor, lengths: Lengths | None, parameter: Tensor) -> Padded:
     """The inputs without what padding holds; raises if inputs or lengths are wrong. Arguments: as of `checked`."""
-    return without_padding(config, inputs, checked(config, inputs, lengths, parameter))
+    config.check_inputs(inputs, parameter, batch_dims=2)
+    result = mask_padding(config, inputs, None if lengths is None else check_lengths(lengths, inputs))
+    config.check_tokens(result.inputs)
+    return result
 
 
 def checked(config: ModelConfig, inputs: Tensor, lengths: Lengths | None, parameter: Tensor) -> Tensor | None:
@@ -35,11 +38,11 @@ def checked(config: ModelConfig, inputs: Tensor, lengths: Lengths | None, parame
     config.check_inputs(inputs, parameter, batch_dims=2)
     lengths = None if lengths is None else check_lengths(lengths, inputs)
     if config.vocabulary is not None and backend.values_are_near(inputs):
-        config.check_tokens(without_padding(config, inputs, lengths).inputs)
+        config.check_tokens(mask_padding(config, inputs, lengths).inputs)
     return lengths
 
 
-def without_padding(config: ModelConfig, inputs: Tensor, lengths: Tensor | None) -> Padded:
+def mask_padding(config: ModelConfig, inputs: Tensor, lengths: Tensor | None) -> Padded:
     """The inputs without what padding holds, given their checked lengths."""
     if lengths is None:
         return Padded(inputs, None, None)

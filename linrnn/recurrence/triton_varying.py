@@ -22,10 +22,10 @@ from linrnn.recurrence.triton_common import (
 from linrnn.recurrence.triton_scan import ScanTile, _cuts, _split_rows, _split_tile, _tile_offsets
 from linrnn.util.launch import FUSED, on, settle
 
-VARYING_TILES = {  # by the bytes of a number
-    2: ScanTile(16, 64, 2, 4, None),
-    4: ScanTile(16, 64, 2, 4, None),
-    8: ScanTile(8, 32, 1, 3, None),
+VARYING_TILES = {  # by the planes, and the bytes of a number; where a step has few bytes, more tiles are prefetched
+    (1, 2): ScanTile(16, 64, 2, 8, None),
+    **dict.fromkeys(((2, 2), (1, 4), (2, 4)), ScanTile(16, 64, 2, 4, None)),
+    **dict.fromkeys(((1, 8), (2, 8)), ScanTile(8, 32, 1, 3, None)),
 }
 
 
@@ -57,13 +57,12 @@ def scan_backward(
 
 def plan(u: Tensor, options: Options) -> tuple[tuple[int], dict[str, Any]]:
     """The grid, and the compile-time arguments."""
-    tile, n = VARYING_TILES[u.itemsize], u.shape[3]
+    planes, n = u.shape[2:]
+    tile = VARYING_TILES[planes, u.itemsize]
     block = channels_per_program(tile.channels, n)
     warps = max(1, tile.warps * block // tile.channels)
-    switches = {"REVERSE": options.reverse, "RESETS": options.resets is not None, "PLANES": u.shape[2]}
-    real = u.shape[2] == 1 and u.itemsize == 2  # twice the stages request as many bytes ahead as in float32
-    stages = tile.stages * 2 if real else tile.stages
-    shape = {"N": n, "STEPS": tile.steps, "BLOCK": block, "PAIRS": block >= 64 * warps, "STAGES": stages}
+    switches = {"REVERSE": options.reverse, "RESETS": options.resets is not None, "PLANES": planes}
+    shape = {"N": n, "STEPS": tile.steps, "BLOCK": block, "PAIRS": block >= 64 * warps, "STAGES": tile.stages}
     return (len(u) * triton.cdiv(n, block),), {**switches, **shape, "num_warps": warps, **FUSED}
 
 

@@ -37,7 +37,7 @@ def evaluate(
         batch = indices % len(examples)  # the last batch is filled: all have one shape
         inputs, lengths, targets = examples(batch if order is None else order[batch])
         if order is not None and lengths is not None:
-            inputs = inputs[:, : int(lengths.max())]
+            inputs = inputs[:, : max(int(lengths.max()), 1)]
         outputs = predict(inputs, lengths)
         for name, value in objective.totals(outputs, targets, lengths, indices < len(examples)).items():
             if name.startswith("rows"):

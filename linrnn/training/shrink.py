@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import json
 import os
 import time
@@ -33,6 +34,7 @@ from linrnn.util.types import checked
 
 RECORD, PICTURE = "shrink.json", "shrink.png"
 FRACTIONS = (1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)  # shares of the states, in the picture
+POINT = 1000  # examples for each point of the picture
 KEPT = ("parameterization", "normalize", "bidirectional")  # options that the reduced layers keep
 
 
@@ -136,8 +138,8 @@ def shrink_run(
 
     def metrics(what: str, of: Model, split: Split) -> dict[str, float]:
         of, some = copy.deepcopy(of).to(place), Examples(task, split, place)
-        predict = lambda x, n: of(x, lengths=n)  # noqa: E731
-        return evaluate(predict, of, some, objective, size, lambda done, total: report(what, done, total))
+        tell = functools.partial(report, what)
+        return evaluate(lambda x, n: of(x, lengths=n), of, some, objective, size, tell)
 
     recipe = _recipe(run.recipe, smaller.model, finetune, learning_rate, layers(model)[0])
     values = {}
@@ -163,7 +165,7 @@ def shrink_run(
         **provenance(),
     }
     if picture:
-        few = first_of(task.validation, 1000 if examples is None else examples)
+        few = first_of(task.validation, examples or POINT)
         record["curve"] = {
             method: {n: metrics(f"{method}, {n} states", each, few)[first.name] for n, each in _models(model, method)}
             for method in ("balanced", "energy")

@@ -387,6 +387,8 @@ def as_on_a_cpu(kernels: ModuleType, p: Problem) -> None:
 
     truths = run(numba_scan, p.exact())
     for i, (answer, truth) in enumerate(zip(run(kernels, p, truths[0].to(p.u)), truths, strict=True)):
+        assert answer.shape == truth.shape
+        assert answer.dtype == (p.u if i in (0, 2) else p.lam).dtype
         assert error(answer, truth) < (TOLERANCE[p.lam.dtype] if i == 5 else TOLERANCE[p.u.dtype]), worst(answer, truth)
 
 
